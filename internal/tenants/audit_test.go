@@ -1,4 +1,4 @@
-package tenants_test
+package tenants
 
 import (
 	"encoding/json"
@@ -8,12 +8,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/llmguard/llmguard/internal/tenants"
 )
 
 // note adds an entry with a given time, as Redis stores it.
-func note(t *testing.T, rdb redis.Cmdable, at time.Time, e tenants.AuditEntry) {
+func note(t *testing.T, rdb redis.Cmdable, at time.Time, e AuditEntry) {
 	t.Helper()
 	e.At = at
 	raw, err := json.Marshal(e)
@@ -33,7 +31,7 @@ func note(t *testing.T, rdb redis.Cmdable, at time.Time, e tenants.AuditEntry) {
 var began = time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
 
 // targets returns the targets of the matching entries, newest first.
-func targets(t *testing.T, s *tenants.Store, f tenants.AuditFilter, limit int) (string, bool) {
+func targets(t *testing.T, s *Store, f AuditFilter, limit int) (string, bool) {
 	t.Helper()
 	list, more, err := s.Audit(t.Context(), f, limit)
 	if err != nil {
@@ -49,7 +47,7 @@ func targets(t *testing.T, s *tenants.Store, f tenants.AuditFilter, limit int) (
 func TestAuditFilters(t *testing.T) {
 	rdb := empty(t)
 	s := open(t, rdb)
-	for i, e := range []tenants.AuditEntry{
+	for i, e := range []AuditEntry{
 		{Target: "a", Org: "acme", Actor: "ops", Action: "org.create"},
 		{Target: "b", Org: "acme", Actor: "ann", Action: "key.create"},
 		{Target: "c", Org: "globex", Actor: "ops", Action: "key.create"},
@@ -58,7 +56,7 @@ func TestAuditFilters(t *testing.T) {
 		note(t, rdb, began.Add(time.Duration(i)*time.Minute), e)
 	}
 	at := func(minutes int) time.Time { return began.Add(time.Duration(minutes) * time.Minute) }
-	for want, f := range map[string]tenants.AuditFilter{
+	for want, f := range map[string]AuditFilter{
 		"d c b a": {},
 		"b a":     {Org: "acme"},
 		"c a":     {Actor: "ops"},
@@ -80,9 +78,9 @@ func TestAuditPages(t *testing.T) {
 	rdb := empty(t)
 	s := open(t, rdb)
 	for i := range 5 {
-		note(t, rdb, began.Add(time.Duration(i)*time.Minute), tenants.AuditEntry{Target: fmt.Sprint(i), Org: "acme"})
+		note(t, rdb, began.Add(time.Duration(i)*time.Minute), AuditEntry{Target: fmt.Sprint(i), Org: "acme"})
 	}
-	f, pages := tenants.AuditFilter{Org: "acme"}, ""
+	f, pages := AuditFilter{Org: "acme"}, ""
 	for range 5 {
 		list, more, err := s.Audit(t.Context(), f, 2)
 		if err != nil {
@@ -99,7 +97,7 @@ func TestAuditPages(t *testing.T) {
 	if pages != "43|21|0|" {
 		t.Errorf("got the pages %s, want 43|21|0|", pages)
 	}
-	got, more := targets(t, s, tenants.AuditFilter{}, 5)
+	got, more := targets(t, s, AuditFilter{}, 5)
 	if got != "4 3 2 1 0" || more {
 		t.Errorf("a page that is just full: got %q, more %v, want no more", got, more)
 	}
@@ -115,17 +113,17 @@ func TestAuditOfManyEntries(t *testing.T) {
 		if i%1000 == 3 {
 			org = "globex"
 		}
-		note(t, pipe, began.Add(time.Duration(i)*time.Second), tenants.AuditEntry{Target: fmt.Sprint(i), Org: org})
+		note(t, pipe, began.Add(time.Duration(i)*time.Second), AuditEntry{Target: fmt.Sprint(i), Org: org})
 	}
 	_, err := pipe.Exec(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, more := targets(t, s, tenants.AuditFilter{Org: "globex"}, 10)
+	got, more := targets(t, s, AuditFilter{Org: "globex"}, 10)
 	if got != "2003 1003 3" || more {
 		t.Errorf("got %q, more %v, want 2003 1003 3", got, more)
 	}
-	got, more = targets(t, s, tenants.AuditFilter{Org: "globex"}, 2)
+	got, more = targets(t, s, AuditFilter{Org: "globex"}, 2)
 	if got != "2003 1003" || !more {
 		t.Errorf("got %q, more %v, want two and more", got, more)
 	}
@@ -135,13 +133,13 @@ func TestAuditOfManyEntries(t *testing.T) {
 func TestAuditEntryThatCannotBeRead(t *testing.T) {
 	rdb := empty(t)
 	s := open(t, rdb)
-	note(t, rdb, began, tenants.AuditEntry{Target: "a"})
+	note(t, rdb, began, AuditEntry{Target: "a"})
 	args := &redis.XAddArgs{Stream: "lg:{identity:}:audit", Values: []any{"e", "nonsense"}}
 	id, err := rdb.XAdd(t.Context(), args).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = s.Audit(t.Context(), tenants.AuditFilter{}, 10)
+	_, _, err = s.Audit(t.Context(), AuditFilter{}, 10)
 	if err == nil || !strings.Contains(err.Error(), id) {
 		t.Errorf("got %v, want an error that names %s", err, id)
 	}
@@ -150,7 +148,7 @@ func TestAuditEntryThatCannotBeRead(t *testing.T) {
 // An entry is returned as written, with its position in the log.
 func TestAuditEntry(t *testing.T) {
 	s := open(t, empty(t))
-	want := tenants.AuditEntry{
+	want := AuditEntry{
 		At: began, Actor: "ops", Action: "user.update", Org: "acme", Target: "alice", Reason: "why — ü", RequestID: "r1",
 		IP:     "10.0.0.1",
 		Before: json.RawMessage(`{"name":"A"}`), After: json.RawMessage(`{"name":"B"}`),
@@ -159,7 +157,7 @@ func TestAuditEntry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, _, err := s.Audit(t.Context(), tenants.AuditFilter{}, 1)
+	list, _, err := s.Audit(t.Context(), AuditFilter{}, 1)
 	if err != nil || len(list) != 1 || list[0].ID == "" {
 		t.Fatalf("got %+v, %v, want one entry with an id", list, err)
 	}

@@ -1,4 +1,4 @@
-package tenants_test
+package tenants
 
 import (
 	"slices"
@@ -8,12 +8,11 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/redistest"
-	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-func firing(run string, now time.Time, life time.Duration) tenants.Brake {
-	return tenants.Brake{
-		Stamp: tenants.Stamp{Created: now, Updated: now}, Brake: "loop", Subject: "run", Value: run, Action: "stop",
+func firing(run string, now time.Time, life time.Duration) Brake {
+	return Brake{
+		Stamp: Stamp{Created: now, Updated: now}, Brake: "loop", Subject: "run", Value: run, Action: "stop",
 		Until: now.Add(life),
 	}
 }
@@ -22,7 +21,7 @@ func firing(run string, now time.Time, life time.Duration) tenants.Brake {
 // nor while it is released, and it is removed when it has ended.
 func TestFireBrake(t *testing.T) {
 	rdb, now := empty(t), time.Now().UTC()
-	stores := []*tenants.Store{open(t, rdb), open(t, rdb), open(t, rdb)}
+	stores := []*Store{open(t, rdb), open(t, rdb), open(t, rdb)}
 	var mine atomic.Int64
 	var all sync.WaitGroup
 	for i := range 9 {
@@ -54,14 +53,14 @@ func TestFireBrake(t *testing.T) {
 	}
 	released := firing("abc", now, time.Hour)
 	released.Action = ""
-	ref := tenants.BrakeRef("acme", "loop", "abc")
-	var before tenants.Brake
+	ref := BrakeRef("acme", "loop", "abc")
+	var before Brake
 	old, err := s.Get(t.Context(), ref, &before)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Commit(t.Context(), tenants.AuditEntry{At: now, Actor: "ops", Action: "brake.release"},
-		tenants.Change{Ref: ref, Old: old, New: released}); err != nil {
+	if err := s.Commit(t.Context(), AuditEntry{At: now, Actor: "ops", Action: "brake.release"},
+		Change{Ref: ref, Old: old, New: released}); err != nil {
 		t.Fatal(err)
 	}
 	if fire("abc", now.Add(time.Minute)) {
@@ -76,7 +75,7 @@ func TestFireBrake(t *testing.T) {
 	if err := s.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left := s.Snapshot().Brakes["acme"]; len(left) != 1 || left[tenants.BrakeID("loop", "abc")] == nil {
+	if left := s.Snapshot().Brakes["acme"]; len(left) != 1 || left[BrakeID("loop", "abc")] == nil {
 		t.Errorf("after the end of def: got %v, want abc", left)
 	}
 	want := []string{

@@ -1,4 +1,4 @@
-package tenants_test
+package tenants
 
 import (
 	"encoding/json"
@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redistest"
-	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
@@ -29,9 +28,9 @@ func empty(t *testing.T) *redis.Client {
 }
 
 // open returns a loaded Store.
-func open(t *testing.T, rdb redis.UniversalClient) *tenants.Store {
+func open(t *testing.T, rdb redis.UniversalClient) *Store {
 	t.Helper()
-	s := tenants.New(rdb, tenants.Options{})
+	s := New(rdb, Options{})
 	err := s.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -39,23 +38,23 @@ func open(t *testing.T, rdb redis.UniversalClient) *tenants.Store {
 	return s
 }
 
-func ref(kind tenants.Kind, org, id string) tenants.Ref {
-	return tenants.Ref{Kind: kind, Org: org, ID: id}
+func ref(kind Kind, org, id string) Ref {
+	return Ref{Kind: kind, Org: org, ID: id}
 }
 
-// create commits a new record.
-func create(t *testing.T, s *tenants.Store, r tenants.Ref, record any) {
+// set commits a record, whatever it is now; nil deletes it.
+func set(t *testing.T, s *Store, r Ref, record any) {
 	t.Helper()
-	err := s.Commit(t.Context(), tenants.AuditEntry{Action: "test", Org: r.Org}, tenants.Change{Ref: r, New: record})
+	err := s.Commit(t.Context(), AuditEntry{Action: "test", Org: r.Org}, Change{Ref: r, Old: text(t, s, r), New: record})
 	if err != nil {
 		t.Fatalf("commit %s: %v", r, err)
 	}
 }
 
 // text returns the record's text in Redis.
-func text(t *testing.T, s *tenants.Store, r tenants.Ref) tenants.Text {
+func text(t *testing.T, s *Store, r Ref) Text {
 	t.Helper()
-	var record map[string]any
+	var record json.RawMessage
 	text, err := s.Get(t.Context(), r, &record)
 	if err != nil {
 		t.Fatal(err)
@@ -63,6 +62,21 @@ func text(t *testing.T, s *tenants.Store, r tenants.Ref) tenants.Text {
 	return text
 }
 
-func named(name string) tenants.User {
-	return tenants.User{Fields: settings.Fields[settings.User]{"name": json.RawMessage(strconv.Quote(name))}}
+// setOrg commits an org with a name.
+func setOrg(t *testing.T, s *Store, id, name string) {
+	t.Helper()
+	set(t, s, ref(KindOrg, id, id), Org{Fields: settings.Fields[settings.Org]{"name": json.RawMessage(strconv.Quote(name))}})
+}
+
+// nameOf returns the name of an org, as a process knows it.
+func nameOf(s *Store, id string) string {
+	t := s.Snapshot().Tenants[id]
+	if t == nil || t.Org == nil {
+		return ""
+	}
+	return t.Org.Fields.Text("name")
+}
+
+func named(name string) User {
+	return User{Fields: settings.Fields[settings.User]{"name": json.RawMessage(strconv.Quote(name))}}
 }

@@ -1,4 +1,4 @@
-package tenants_test
+package tenants
 
 import (
 	"encoding/json"
@@ -9,30 +9,29 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/redistest"
-	"github.com/llmguard/llmguard/internal/tenants"
 )
 
 // wish is alice's request for $5 more of a limit, made and ending at times relative to now.
-func wish(id, limit string, made, ends time.Duration) tenants.RaiseRequest {
+func wish(id, limit string, made, ends time.Duration) RaiseRequest {
 	now := time.Now().UTC()
-	return tenants.RaiseRequest{
+	return RaiseRequest{
 		ID: id, Org: "acme", User: "alice", Key: "k1", Limit: limit, Subject: "user", Only: "alice", Amount: 5e9,
-		Created: now.Add(made), Until: now.Add(ends), Reason: "demo", State: tenants.RaisePending,
+		Created: now.Add(made), Until: now.Add(ends), Reason: "demo", State: RaisePending,
 	}
 }
 
-func request(t *testing.T, s *tenants.Store, r tenants.RaiseRequest) (tenants.RaiseRequest, error) {
+func request(t *testing.T, s *Store, r RaiseRequest) (RaiseRequest, error) {
 	t.Helper()
-	e, err := tenants.RaiseEntry("limit_request.create", nil, &r)
+	e, err := RaiseEntry("limit_request.create", nil, &r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s.RequestRaise(t.Context(), r, e)
 }
 
-func actionsOf(t *testing.T, s *tenants.Store) (out []string) {
+func actionsOf(t *testing.T, s *Store) (out []string) {
 	t.Helper()
-	list, _, err := s.Audit(t.Context(), tenants.AuditFilter{}, 100)
+	list, _, err := s.Audit(t.Context(), AuditFilter{}, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +44,7 @@ func actionsOf(t *testing.T, s *tenants.Store) (out []string) {
 // Of several ends at the same time, by several processes, one is made, with its other changes.
 func TestOneEndOfARaise(t *testing.T) {
 	rdb := empty(t)
-	stores := []*tenants.Store{open(t, rdb), open(t, rdb), open(t, rdb)}
+	stores := []*Store{open(t, rdb), open(t, rdb), open(t, rdb)}
 	r, err := request(t, stores[0], wish("a", "day", 0, time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -54,16 +53,16 @@ func TestOneEndOfARaise(t *testing.T) {
 	var ending sync.WaitGroup
 	for i := range 9 {
 		ending.Go(func() {
-			over := tenants.Change{
-				Ref: ref(tenants.KindOverride, "acme", "a"), New: tenants.Override{Limit: "day", Add: int64(i + 1)},
+			over := Change{
+				Ref: ref(KindOverride, "acme", "a"), New: Override{Limit: "day", Add: int64(i + 1)},
 			}
-			end := func(r tenants.RaiseRequest) (tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error) {
-				next := r.End(tenants.RaiseApproved, tenants.RaiseDecision{By: "ops", Amount: int64(i + 1)})
-				e, err := tenants.RaiseEntry("limit_request.approve", &r, &next)
-				return next, e, []tenants.Change{over}, err
+			end := func(r RaiseRequest) (RaiseRequest, AuditEntry, []Change, error) {
+				next := r.End(RaiseApproved, RaiseDecision{By: "ops", Amount: int64(i + 1)})
+				e, err := RaiseEntry("limit_request.approve", &r, &next)
+				return next, e, []Change{over}, err
 			}
 			got, ended, err := stores[i%3].EndRaise(t.Context(), r.ID, end)
-			if err != nil || got == nil || got.State != tenants.RaiseApproved {
+			if err != nil || got == nil || got.State != RaiseApproved {
 				t.Errorf("end: got %+v, %v; want it approved", got, err)
 			}
 			if ended {
@@ -96,7 +95,7 @@ func TestRaisesAreBounded(t *testing.T) {
 	}
 	other := wish("c", "day", 0, time.Hour)
 	other.Amount++
-	if open, err := request(t, s, other); !errors.Is(err, tenants.ErrRaiseOpen) || open.ID != first.ID {
+	if open, err := request(t, s, other); !errors.Is(err, ErrRaiseOpen) || open.ID != first.ID {
 		t.Errorf("another request: got %s, %v; want ErrRaiseOpen and %s", open.ID, err, first.ID)
 	}
 	for _, limit := range []string{"b", "c", "d", "e", "f", "g", "h", "i", "j"} {
@@ -104,7 +103,7 @@ func TestRaisesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var bound *tenants.RaiseBoundError
+	var bound *RaiseBoundError
 	if _, err := request(t, s, wish("k", "k", 0, time.Hour)); !errors.As(err, &bound) || bound.Wait < 23*time.Hour {
 		t.Errorf("the 11th of a day: got %v, want a bound for a day", err)
 	}
@@ -121,11 +120,11 @@ func TestExpireRaises(t *testing.T) {
 		t.Fatal(err)
 	}
 	later := time.Now().Add(2 * time.Minute)
-	if r := s.Snapshot().RaiseRequest("a"); r.Status(later) != tenants.RaiseExpired || r.Status(time.Now()) != tenants.RaisePending {
+	if r := s.Snapshot().RaiseRequest("a"); r.Status(later) != RaiseExpired || r.Status(time.Now()) != RaisePending {
 		t.Errorf("status: got %s, then %s; want pending, then expired", r.Status(time.Now()), r.Status(later))
 	}
 	total := 0
-	for _, store := range []*tenants.Store{s, other, s} {
+	for _, store := range []*Store{s, other, s} {
 		got, err := store.ExpireRaises(t.Context(), later)
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-package tenants_test
+package tenants
 
 import (
 	"encoding/json"
@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redistest"
-	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
@@ -25,7 +24,7 @@ func TestValidID(t *testing.T) {
 		"": false, strings.Repeat("a", 65): false, "Acme": false, "a b": false, "a.b": false, "a:b": false, "a/b": false,
 		"a{b}": false, "ä": false, "a\n": false, "*": false,
 	} {
-		got := tenants.ValidID(id)
+		got := ValidID(id)
 		if got != want {
 			t.Errorf("ValidID(%q): got %v, want %v", id, got, want)
 		}
@@ -34,8 +33,8 @@ func TestValidID(t *testing.T) {
 
 func TestLimitIDs(t *testing.T) {
 	for id, want := range map[string][2]string{"daily": {"", "daily"}, "alice daily": {"alice", "daily"}} {
-		user, name := tenants.SplitLimitID(id)
-		if user != want[0] || name != want[1] || tenants.LimitID(user, name) != id {
+		user, name := SplitLimitID(id)
+		if user != want[0] || name != want[1] || LimitID(user, name) != id {
 			t.Errorf("%q: got user %q, name %q, want %v", id, user, name, want)
 		}
 	}
@@ -43,8 +42,8 @@ func TestLimitIDs(t *testing.T) {
 
 func TestGetOfNothing(t *testing.T) {
 	s := open(t, empty(t))
-	var o tenants.Org
-	got, err := s.Get(t.Context(), ref(tenants.KindOrg, "acme", "acme"), &o)
+	var o Org
+	got, err := s.Get(t.Context(), ref(KindOrg, "acme", "acme"), &o)
 	if got != "" || err != nil || o.Fields["name"] != nil {
 		t.Errorf("got %q, %v, %+v, want nothing", got, err, o)
 	}
@@ -54,8 +53,8 @@ func TestGetOfNothing(t *testing.T) {
 func TestCommitIsKnownAtOnce(t *testing.T) {
 	rdb := empty(t)
 	s := open(t, rdb)
-	create(t, s, ref(tenants.KindUser, "acme", "alice"), named("Alice"))
-	for what, store := range map[string]*tenants.Store{"this process": s, "another": open(t, rdb)} {
+	set(t, s, ref(KindUser, "acme", "alice"), named("Alice"))
+	for what, store := range map[string]*Store{"this process": s, "another": open(t, rdb)} {
 		u := store.Snapshot().Tenants["acme"].Users["alice"]
 		if u == nil || u.Fields.Text("name") != "Alice" {
 			t.Errorf("%s: got %v, want Alice", what, u)
@@ -66,10 +65,10 @@ func TestCommitIsKnownAtOnce(t *testing.T) {
 func TestCommitConflicts(t *testing.T) {
 	rdb := empty(t)
 	s := open(t, rdb)
-	alice, bob := ref(tenants.KindUser, "acme", "alice"), ref(tenants.KindUser, "acme", "bob")
-	create(t, s, alice, named("Alice"))
+	alice, bob := ref(KindUser, "acme", "alice"), ref(KindUser, "acme", "bob")
+	set(t, s, alice, named("Alice"))
 	is := text(t, s, alice)
-	for name, changes := range map[string][]tenants.Change{
+	for name, changes := range map[string][]Change{
 		"made twice":              {{Ref: alice, New: named("other")}},
 		"changed meanwhile":       {{Ref: alice, Old: is + " ", New: named("other")}},
 		"removed meanwhile":       {{Ref: bob, Old: is, New: named("other")}},
@@ -78,11 +77,11 @@ func TestCommitConflicts(t *testing.T) {
 		"the last one of several": {
 			{Ref: bob, New: named("Bob")},
 			{Ref: alice, Old: is, New: named("x")},
-			{Ref: ref(tenants.KindUser, "acme", "carol"), Old: "{}"},
+			{Ref: ref(KindUser, "acme", "carol"), Old: "{}"},
 		},
 	} {
-		err := s.Commit(t.Context(), tenants.AuditEntry{Action: "late"}, changes...)
-		if !errors.Is(err, tenants.ErrConflict) {
+		err := s.Commit(t.Context(), AuditEntry{Action: "late"}, changes...)
+		if !errors.Is(err, ErrConflict) {
 			t.Errorf("%s: got %v, want ErrConflict", name, err)
 		}
 	}
@@ -90,7 +89,7 @@ func TestCommitConflicts(t *testing.T) {
 	if len(users) != 1 || users["alice"].Fields.Text("name") != "Alice" || text(t, s, alice) != is {
 		t.Errorf("got %v, want Alice as she was", users)
 	}
-	list, _, err := s.Audit(t.Context(), tenants.AuditFilter{Action: "late"}, 10)
+	list, _, err := s.Audit(t.Context(), AuditFilter{Action: "late"}, 10)
 	if err != nil || len(list) > 0 {
 		t.Errorf("got the audit %v, %v, want nothing of refused changes", list, err)
 	}
@@ -99,12 +98,12 @@ func TestCommitConflicts(t *testing.T) {
 // An audit entry may be committed without a change.
 func TestCommitOfAnEntryAlone(t *testing.T) {
 	s := open(t, empty(t))
-	create(t, s, ref(tenants.KindUser, "acme", "alice"), named("Alice"))
-	err := s.Commit(t.Context(), tenants.AuditEntry{Action: "limit.reset", Org: "acme"})
+	set(t, s, ref(KindUser, "acme", "alice"), named("Alice"))
+	err := s.Commit(t.Context(), AuditEntry{Action: "limit.reset", Org: "acme"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, _, err := s.Audit(t.Context(), tenants.AuditFilter{}, 10)
+	list, _, err := s.Audit(t.Context(), AuditFilter{}, 10)
 	if err != nil || len(list) != 2 || list[0].Action != "limit.reset" {
 		t.Errorf("got the audit %v, %v, want the entry", list, err)
 	}
@@ -115,12 +114,12 @@ func TestCommitOfAnEntryAlone(t *testing.T) {
 
 func TestCommitOfWhatIsNoJSON(t *testing.T) {
 	s := open(t, empty(t))
-	r := ref(tenants.KindUser, "acme", "alice")
-	err := s.Commit(t.Context(), tenants.AuditEntry{}, tenants.Change{Ref: r, New: math.NaN()})
+	r := ref(KindUser, "acme", "alice")
+	err := s.Commit(t.Context(), AuditEntry{}, Change{Ref: r, New: math.NaN()})
 	if err == nil {
 		t.Error("a record that cannot be encoded: got no error")
 	}
-	_, err = s.Snapshot().With(tenants.Change{Ref: r, New: math.NaN()})
+	_, err = s.Snapshot().With(Change{Ref: r, New: math.NaN()})
 	if err == nil {
 		t.Error("With: got no error")
 	}
@@ -132,9 +131,9 @@ func TestCommitOfWhatIsNoJSON(t *testing.T) {
 // With many writers of one record, no change is lost.
 func TestWritersOfOneRecord(t *testing.T) {
 	rdb := empty(t)
-	r := ref(tenants.KindOrg, "acme", "acme")
-	create(t, open(t, rdb), r, tenants.Org{Fields: settings.Fields[settings.Org]{"weight": json.RawMessage("0")}})
-	weight := func(o *tenants.Org) int {
+	r := ref(KindOrg, "acme", "acme")
+	set(t, open(t, rdb), r, Org{Fields: settings.Fields[settings.Org]{"weight": json.RawMessage("0")}})
+	weight := func(o *Org) int {
 		n, err := strconv.Atoi(o.Fields.Text("weight"))
 		if err != nil {
 			t.Error(err)
@@ -147,17 +146,17 @@ func TestWritersOfOneRecord(t *testing.T) {
 		s := open(t, rdb)
 		all.Go(func() {
 			for done := 0; done < each; {
-				var o tenants.Org
+				var o Org
 				old, err := s.Get(t.Context(), r, &o)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				o.Fields["weight"] = json.RawMessage(strconv.Itoa(weight(&o) + 1))
-				switch err := s.Commit(t.Context(), tenants.AuditEntry{}, tenants.Change{Ref: r, Old: old, New: o}); {
+				switch err := s.Commit(t.Context(), AuditEntry{}, Change{Ref: r, Old: old, New: o}); {
 				case err == nil:
 					done++
-				case !errors.Is(err, tenants.ErrConflict):
+				case !errors.Is(err, ErrConflict):
 					t.Error(err)
 					return
 				}
@@ -172,20 +171,20 @@ func TestWritersOfOneRecord(t *testing.T) {
 }
 
 // everything creates a record of each kind in an org.
-func everything(t *testing.T, s *tenants.Store, org string) {
+func everything(t *testing.T, s *Store, org string) {
 	t.Helper()
-	create(t, s, ref(tenants.KindOrg, org, org), tenants.Org{})
-	create(t, s, ref(tenants.KindUser, org, "alice"), named("Alice"))
-	create(t, s, ref(tenants.KindKey, org, "k1"), tenants.Key{User: "alice", Hash: "sha256:00"})
-	create(t, s, ref(tenants.KindLimit, org, "alice daily"), tenants.Limit{})
-	create(t, s, ref(tenants.KindOverride, org, "o1"), tenants.Override{Limit: "daily"})
-	create(t, s, ref(tenants.KindCredential, org, "openai"), tenants.Credential{Last4: "1234"})
+	set(t, s, ref(KindOrg, org, org), Org{})
+	set(t, s, ref(KindUser, org, "alice"), named("Alice"))
+	set(t, s, ref(KindKey, org, "k1"), Key{User: "alice", Hash: "sha256:00"})
+	set(t, s, ref(KindLimit, org, "alice daily"), Limit{})
+	set(t, s, ref(KindOverride, org, "o1"), Override{Limit: "daily"})
+	set(t, s, ref(KindCredential, org, "openai"), Credential{Last4: "1234"})
 }
 
 func TestRefs(t *testing.T) {
 	s := open(t, empty(t))
 	everything(t, s, "acme")
-	create(t, s, ref(tenants.KindUser, "globex", "gus"), named("Gus"))
+	set(t, s, ref(KindUser, "globex", "gus"), named("Gus"))
 	var got []string
 	for _, r := range s.Snapshot().Tenants["acme"].Refs("acme") {
 		got = append(got, r.String())
@@ -206,19 +205,19 @@ func TestRemoveEverything(t *testing.T) {
 	rdb := empty(t)
 	s := open(t, rdb)
 	everything(t, s, "acme")
-	var changes []tenants.Change
+	var changes []Change
 	for _, r := range s.Snapshot().Tenants["acme"].Refs("acme") {
-		changes = append(changes, tenants.Change{Ref: r, Old: text(t, s, r)})
+		changes = append(changes, Change{Ref: r, Old: text(t, s, r)})
 	}
 	next, err := s.Snapshot().With(changes...)
 	if err != nil || len(next.Tenants) != 0 || len(s.Snapshot().Tenants) != 1 {
 		t.Errorf("With: got %v, %v, and %v, want none, and what there is unchanged", next, err, s.Snapshot().Tenants)
 	}
-	err = s.Commit(t.Context(), tenants.AuditEntry{}, changes...)
+	err = s.Commit(t.Context(), AuditEntry{}, changes...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, store := range map[string]*tenants.Store{"this process": s, "another": open(t, rdb)} {
+	for what, store := range map[string]*Store{"this process": s, "another": open(t, rdb)} {
 		got := store.Snapshot().Tenants
 		if len(got) > 0 {
 			t.Errorf("%s: got %v, want none", what, got)
@@ -237,8 +236,8 @@ func TestSnapshotsAreImmutable(t *testing.T) {
 	everything(t, s, "globex")
 	before := s.Snapshot()
 	users, globex := maps.Clone(before.Tenants["acme"].Users), before.Tenants["globex"]
-	create(t, s, ref(tenants.KindUser, "acme", "bob"), named("Bob"))
-	create(t, s, ref(tenants.KindAdmin, "", "ops"), tenants.Admin{Hash: "h"})
+	set(t, s, ref(KindUser, "acme", "bob"), named("Bob"))
+	set(t, s, ref(KindAdmin, "", "ops"), Admin{Hash: "h"})
 	if !maps.Equal(before.Tenants["acme"].Users, users) || len(before.Admins) > 0 {
 		t.Errorf("got the old snapshot %v, %v, want it unchanged", before.Tenants["acme"].Users, before.Admins)
 	}
@@ -253,9 +252,9 @@ func TestWith(t *testing.T) {
 	s := open(t, empty(t))
 	everything(t, s, "acme")
 	next, err := s.Snapshot().With(
-		tenants.Change{Ref: ref(tenants.KindUser, "acme", "bob"), New: named("Bob")},
-		tenants.Change{Ref: ref(tenants.KindOrg, "acme", "acme")},
-		tenants.Change{Ref: ref(tenants.KindAdmin, "", "ops"), New: tenants.Admin{Hash: "h"}},
+		Change{Ref: ref(KindUser, "acme", "bob"), New: named("Bob")},
+		Change{Ref: ref(KindOrg, "acme", "acme")},
+		Change{Ref: ref(KindAdmin, "", "ops"), New: Admin{Hash: "h"}},
 	)
 	if err != nil || len(next.Tenants["acme"].Users) != 2 || next.Tenants["acme"].Org != nil || next.Admins["ops"] == nil {
 		t.Errorf("got %v, %v, want the changes", next, err)
@@ -270,9 +269,9 @@ func TestWith(t *testing.T) {
 func TestRecordsThatAreNotUnderstood(t *testing.T) {
 	rdb := empty(t)
 	writer, follower := open(t, rdb), open(t, rdb)
-	create(t, writer, ref(tenants.KindUser, "acme", "alice"), named("Alice"))
-	create(t, writer, ref(tenants.KindUser, "acme", "odd"), "no object")
-	create(t, writer, ref("robot", "acme", "r2"), map[string]string{"of": "a newer version"})
+	set(t, writer, ref(KindUser, "acme", "alice"), named("Alice"))
+	set(t, writer, ref(KindUser, "acme", "odd"), "no object")
+	set(t, writer, ref("robot", "acme", "r2"), map[string]string{"of": "a newer version"})
 	err := rdb.HSet(t.Context(), "lg:{identity:}:records", "nonsense", "{}").Err()
 	if err != nil {
 		t.Fatal(err)
@@ -281,14 +280,14 @@ func TestRecordsThatAreNotUnderstood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, s := range map[string]*tenants.Store{"one that follows": follower, "one that begins": open(t, rdb)} {
+	for what, s := range map[string]*Store{"one that follows": follower, "one that begins": open(t, rdb)} {
 		users := s.Snapshot().Tenants["acme"].Users
 		if len(users) != 1 || users["alice"] == nil {
 			t.Errorf("%s: got %v, want alice alone", what, users)
 		}
 	}
-	var u tenants.User
-	_, err = writer.Get(t.Context(), ref(tenants.KindUser, "acme", "odd"), &u)
+	var u User
+	_, err = writer.Get(t.Context(), ref(KindUser, "acme", "odd"), &u)
 	if err == nil || !strings.Contains(err.Error(), "odd") {
 		t.Errorf("Get of it: got %v, want an error that names it", err)
 	}
@@ -298,16 +297,16 @@ func TestRecordsThatAreNotUnderstood(t *testing.T) {
 func TestManyRecords(t *testing.T) {
 	rdb := empty(t)
 	s := open(t, rdb)
-	var changes []tenants.Change
+	var changes []Change
 	for i := range 2500 {
-		changes = append(changes, tenants.Change{Ref: ref(tenants.KindUser, fmt.Sprintf("org%d", i%5),
+		changes = append(changes, Change{Ref: ref(KindUser, fmt.Sprintf("org%d", i%5),
 			fmt.Sprintf("u%d", i)), New: named("x")})
 	}
-	err := s.Commit(t.Context(), tenants.AuditEntry{}, changes...)
+	err := s.Commit(t.Context(), AuditEntry{}, changes...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, store := range map[string]*tenants.Store{"this process": s, "another": open(t, rdb)} {
+	for what, store := range map[string]*Store{"this process": s, "another": open(t, rdb)} {
 		for org, tenant := range store.Snapshot().Tenants {
 			if len(tenant.Users) != 500 {
 				t.Errorf("%s: got %d users of %s, want 500", what, len(tenant.Users), org)
@@ -324,19 +323,19 @@ func TestUnavailable(t *testing.T) {
 	rdb := empty(t)
 	own := redis.NewClient(&redis.Options{Addr: shared.Addr, MaxRetries: -1, DialerRetries: 1})
 	s := open(t, own)
-	create(t, s, ref(tenants.KindUser, "acme", "alice"), named("Alice"))
+	set(t, s, ref(KindUser, "acme", "alice"), named("Alice"))
 	_ = own.Close()
-	ctx, r := t.Context(), ref(tenants.KindUser, "acme", "alice")
-	var u tenants.User
+	ctx, r := t.Context(), ref(KindUser, "acme", "alice")
+	var u User
 	_, get := s.Get(ctx, r, &u)
-	_, _, audit := s.Audit(ctx, tenants.AuditFilter{}, 1)
+	_, _, audit := s.Audit(ctx, AuditFilter{}, 1)
 	_, used := s.LastUsed(ctx, "acme", "k1")
 	for what, err := range map[string]error{
 		"Get": get, "Audit": audit, "LastUsed": used, "Load": s.Load(ctx), "Refresh": s.Refresh(ctx),
 		"ForgetUsed": s.ForgetUsed(ctx, "acme"),
-		"Commit":     s.Commit(ctx, tenants.AuditEntry{}, tenants.Change{Ref: r}),
+		"Commit":     s.Commit(ctx, AuditEntry{}, Change{Ref: r}),
 	} {
-		if !errors.Is(err, tenants.ErrUnavailable) {
+		if !errors.Is(err, ErrUnavailable) {
 			t.Errorf("%s: got %v, want ErrUnavailable", what, err)
 		}
 	}

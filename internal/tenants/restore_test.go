@@ -9,7 +9,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
@@ -28,7 +27,7 @@ func historyOf(t *testing.T, rdb *redis.Client) history {
 // takeOver replaces the data of a Redis.
 func (h history) takeOver(t *testing.T, rdb *redis.Client) {
 	t.Helper()
-	if err := rdb.FlushAll(t.Context()).Err(); err != nil {
+	if err := rdb.FlushDB(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for key, dump := range h {
@@ -41,24 +40,13 @@ func (h history) takeOver(t *testing.T, rdb *redis.Client) {
 // TestLostRecordsAreRestored: whatever Redis lost, the processes that read it go on as before and write it
 // again, once. What was deleted or changed after the loss stays so, as do records that Redis has as new.
 func TestLostRecordsAreRestored(t *testing.T) {
-	rdb := redistest.Start(t).Client()
+	rdb := empty(t)
 	at := time.Now().UTC()
 	stamp := func(n int) Stamp { return Stamp{Updated: at.Add(time.Duration(n) * time.Second)} }
 	yes := json.RawMessage("true")
 	brake := BrakeRef("acme", "loop", "abc")
 	key, stop, org, admin := Ref{KindKey, "acme", "k1"}, StopRef(AllOrgs), Ref{KindOrg, "acme", "acme"}, Ref{KindAdmin, "", "ops"}
 	raise, limit := RaiseRef("acme", "u1"), Ref{KindLimit, "acme", "day"}
-	set := func(s *Store, r Ref, v any) {
-		t.Helper()
-		var old json.RawMessage
-		text, err := s.Get(t.Context(), r, &old)
-		if err == nil {
-			err = s.Commit(t.Context(), AuditEntry{Action: "test"}, Change{r, text, v})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	has := func(s *Store) string { // what is restricted
 		snap := s.Snapshot()
 		acme := snap.Tenants["acme"]
@@ -79,33 +67,33 @@ func TestLostRecordsAreRestored(t *testing.T) {
 		"emptied":  {empty: true, want: all},
 		"a backup": {want: all},
 		"changed since": {want: "brake true, stop true, key false, org true, admin true, limit true, raise true", after: func(s *Store) {
-			set(s, key, Key{Stamp: stamp(3)})
+			set(t, s, key, Key{Stamp: stamp(3)})
 		}},
 		"deleted since": {want: "brake false, stop true, key true, org true, admin true, limit true, raise true", after: func(s *Store) {
-			set(s, brake, Brake{Brake: "loop", Value: "abc", Stamp: stamp(3)})
-			set(s, brake, nil)
+			set(t, s, brake, Brake{Brake: "loop", Value: "abc", Stamp: stamp(3)})
+			set(t, s, brake, nil)
 		}},
 		"as many changes": {empty: true, want: all, after: func(s *Store) {
 			for range 20 {
-				set(s, Ref{KindUser, "acme", "other"}, User{})
+				set(t, s, Ref{KindUser, "acme", "other"}, User{})
 			}
 		}},
 	} {
-		rdb.FlushAll(t.Context())
+		rdb.FlushDB(t.Context())
 		a, b := New(rdb, Options{}), New(rdb, Options{})
-		set(a, key, Key{Stamp: stamp(0)})
-		set(a, org, Org{Stamp: stamp(0)})
+		set(t, a, key, Key{Stamp: stamp(0)})
+		set(t, a, org, Org{Stamp: stamp(0)})
 		before := history{}
 		if !c.empty {
 			before = historyOf(t, rdb)
 		}
-		set(a, brake, Brake{Brake: "loop", Value: "abc", Action: "stop", Until: at.Add(time.Hour), Stamp: stamp(1)})
-		set(a, stop, Stop{Stamp: stamp(1)})
-		set(a, key, Key{Fields: settings.Fields[settings.Key]{"disabled": yes}, Stamp: stamp(1)})
-		set(a, org, Org{Fields: settings.Fields[settings.Org]{"disabled": yes}, Stamp: stamp(1)})
-		set(a, admin, Admin{Stamp: stamp(1)})
-		set(a, limit, Limit{Stamp: stamp(1)})
-		set(a, raise, UserRaises{Requests: []RaiseRequest{{ID: "r"}}})
+		set(t, a, brake, Brake{Brake: "loop", Value: "abc", Action: "stop", Until: at.Add(time.Hour), Stamp: stamp(1)})
+		set(t, a, stop, Stop{Stamp: stamp(1)})
+		set(t, a, key, Key{Fields: settings.Fields[settings.Key]{"disabled": yes}, Stamp: stamp(1)})
+		set(t, a, org, Org{Fields: settings.Fields[settings.Org]{"disabled": yes}, Stamp: stamp(1)})
+		set(t, a, admin, Admin{Stamp: stamp(1)})
+		set(t, a, limit, Limit{Stamp: stamp(1)})
+		set(t, a, raise, UserRaises{Requests: []RaiseRequest{{ID: "r"}}})
 		if err := b.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -153,25 +141,18 @@ func restored(t *testing.T, list ...*Store) {
 // TestATrimmedStreamIsNoLoss: a process that reads everything again, because the stream no longer has the
 // change that it knows, does not bring back what was deleted meanwhile.
 func TestATrimmedStreamIsNoLoss(t *testing.T) {
-	rdb := redistest.Start(t).Client()
+	rdb := empty(t)
 	a, b := New(rdb, Options{}), New(rdb, Options{})
-	add(t, a, "acme", "one", "")
+	setOrg(t, a, "acme", "one")
 	if err := b.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var o Org
-	old, err := a.Get(t.Context(), orgRef("acme"), &o)
-	if err == nil {
-		err = a.Commit(t.Context(), AuditEntry{}, Change{Ref: orgRef("acme"), Old: old})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	add(t, a, "globex", "g", "")
+	set(t, a, ref(KindOrg, "acme", "acme"), nil)
+	setOrg(t, a, "globex", "g")
 	if err := rdb.XTrimMaxLen(t.Context(), changesKey, 1).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Refresh(t.Context()); err != nil || name(b, "acme") != "" || name(b, "globex") != "g" || len(b.lost) > 0 {
+	if err := b.Refresh(t.Context()); err != nil || nameOf(b, "acme") != "" || nameOf(b, "globex") != "g" || len(b.lost) > 0 {
 		t.Errorf("got %v, lost %v (%v), want globex alone", b.Snapshot().Tenants, b.lost, err)
 	}
 }

@@ -1,4 +1,4 @@
-package tenants_test
+package tenants
 
 import (
 	"context"
@@ -9,11 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redistest"
-	"github.com/llmguard/llmguard/internal/tenants"
 )
 
 // run runs a Store while f runs.
-func run(t *testing.T, s *tenants.Store, f func()) {
+func run(t *testing.T, s *Store, f func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -104,7 +103,7 @@ func TestChangedReceives(t *testing.T) {
 	rdb := empty(t)
 	writer, reader := open(t, rdb), open(t, rdb)
 	for i := range 3 {
-		create(t, writer, ref(tenants.KindUser, "acme", fmt.Sprintf("u%d", i)), named("x"))
+		set(t, writer, ref(KindUser, "acme", fmt.Sprintf("u%d", i)), named("x"))
 		err := reader.Refresh(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -124,7 +123,7 @@ func TestChangedReceives(t *testing.T) {
 	}
 	run(t, reader, func() {
 		listens(t, rdb)
-		create(t, writer, ref(tenants.KindUser, "acme", "late"), named("x"))
+		set(t, writer, ref(KindUser, "acme", "late"), named("x"))
 		redistest.Came(t, reader.Changed())
 		if reader.Snapshot().Tenants["acme"].Users["late"] == nil {
 			t.Error("the change is announced and not there")
@@ -143,22 +142,4 @@ func listens(t *testing.T, rdb *redis.Client) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	t.Fatal("got no process that listens for changes")
-}
-
-// Missed finds new records, and returns when its context is done.
-func TestMissedFindsWhatIsNew(t *testing.T) {
-	rdb := empty(t)
-	writer, reader := open(t, rdb), open(t, rdb)
-	create(t, writer, ref(tenants.KindUser, "acme", "alice"), named("Alice"))
-	if !reader.Missed(t.Context()) || reader.Snapshot().Tenants["acme"] == nil {
-		t.Error("Missed: got false, want alice to be found")
-	}
-	if reader.Missed(t.Context()) {
-		t.Error("Missed again: got true, want nothing new")
-	}
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	if reader.Missed(gone) {
-		t.Error("Missed for a caller that is gone: got true, want false")
-	}
 }
