@@ -1,22 +1,16 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 const aHash = "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
-
-// schemaField is a scalar field of the file, as described by the schema.
-type schemaField struct {
-	name    string // providers.pools.rpm
-	def     any    // default, nil for none
-	choices []string
-}
 
 // around are the required fields of sections.
 var around = map[string]map[string]any{
@@ -40,59 +34,31 @@ var around = map[string]map[string]any{
 	"RedisTLS":     {"enabled": true},
 }
 
-// part is a description in the schema.
-type part struct {
-	Ref        string          `json:"$ref"`
-	Items      *part           `json:"items"`
-	Default    any             `json:"default"`
-	AnyOf      []part          `json:"anyOf"`
-	Enum       []string        `json:"enum"`
-	Properties map[string]part `json:"properties"`
-	Defs       map[string]part `json:"$defs"`
-}
-
 // eachField calls fn for every scalar field, with a function that builds a file with a value of the
 // field; nil leaves the field out.
-func eachField(t *testing.T, fn func(f schemaField, file func(value any) string)) {
+func eachField(t *testing.T, fn func(f field, path string, file func(value any) string)) {
 	t.Helper()
-	var root part
-	decoder := json.NewDecoder(bytes.NewReader(Schema()))
-	decoder.UseNumber()
-	err := decoder.Decode(&root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var walk func(at part, path string, wrap func(map[string]any) map[string]any)
-	walk = func(at part, path string, wrap func(map[string]any) map[string]any) {
-		for name, p := range at.Properties {
-			ref, isList := p.Ref, false
-			if p.Items != nil && p.Items.Ref != "" {
-				ref, isList = p.Items.Ref, true
+	var walk func(at reflect.Type, path string, wrap func(map[string]any) map[string]any)
+	walk = func(at reflect.Type, path string, wrap func(map[string]any) map[string]any) {
+		for _, f := range fieldsOf(at) {
+			inner, of := strings.TrimPrefix(path+"."+f.Name, "."), f.Type
+			list := of.Kind() == reflect.Slice
+			if list {
+				of = of.Elem()
 			}
-			inner := strings.TrimPrefix(path+"."+name, ".")
 			switch {
 			case strings.HasSuffix(inner, "users.limits.subject"), strings.HasSuffix(inner, "plans.limits.subject"),
 				strings.HasSuffix(inner, "groups.limits.subject"): // user or group there, when left out
-				continue
-			case ref == "":
-				fn(newSchemaField(inner, p), func(value any) string { return fileWith(t, wrap, name, value) })
-				continue
+			case !settings.IsSection(of):
+				fn(f, inner, func(value any) string { return fileWith(t, wrap, f.Name, value) })
+			default:
+				walk(of, inner, func(fields map[string]any) map[string]any {
+					return wrap(map[string]any{f.Name: section(of.Name(), fields, list)})
+				})
 			}
-			def := strings.TrimPrefix(ref, "#/$defs/")
-			walk(root.Defs[def], inner, func(fields map[string]any) map[string]any {
-				return wrap(map[string]any{name: section(def, fields, isList)})
-			})
 		}
 	}
-	walk(root, "", func(fields map[string]any) map[string]any { return fields })
-}
-
-func newSchemaField(name string, p part) schemaField {
-	f := schemaField{name: name, def: p.Default}
-	for _, one := range p.AnyOf {
-		f.choices = append(f.choices, one.Enum...)
-	}
-	return f
+	walk(reflect.TypeFor[Config](), "", func(fields map[string]any) map[string]any { return fields })
 }
 
 // section returns a section with its required fields and the given ones.
@@ -134,80 +100,54 @@ func fileWith(t *testing.T, wrap func(map[string]any) map[string]any, name strin
 	return string(text)
 }
 
-// TestDefaultIsWhatLeftOutMeans: an omitted field has the default in the schema, so writing the
-// default changes nothing.
-func TestDefaultIsWhatLeftOutMeans(t *testing.T) {
-	n := 0
-	eachField(t, func(f schemaField, file func(any) string) {
-		if f.def == nil {
-			return
-		}
-		n++
-		without, err := Parse("f.yaml", []byte(file(nil)), getenv)
-		if err != nil {
-			t.Errorf("%s: left out: %v", f.name, err)
-			return
-		}
-		with, err := Parse("f.yaml", []byte(file(f.def)), getenv)
-		if err != nil {
-			t.Errorf("%s: %v: %v", f.name, f.def, err)
-			return
-		}
-		with.Sum = without.Sum
-		if !reflect.DeepEqual(with, without) {
-			t.Errorf("%s: got %+v with the default %v, want %+v", f.name, with, f.def, without)
-		}
-	})
-	if n < 60 {
-		t.Errorf("got %d fields with a default, want 60 and more", n)
-	}
-}
-
-// TestChoicesAreThoseOfTheSchema: a field accepts the choices in the schema; others are refused
-// with the list.
-func TestChoicesAreThoseOfTheSchema(t *testing.T) {
-	n := 0
-	eachField(t, func(f schemaField, file func(any) string) {
-		if len(f.choices) == 0 {
-			return
-		}
-		n++
-		for _, choice := range f.choices {
-			_, err := Parse("f.yaml", []byte(file(choice)), getenv)
-			if err != nil && strings.Contains(err.Error(), "expected one of") {
-				t.Errorf("%s: %s: got %v, want no error about the choice", f.name, choice, err)
+// TestDefaultsAndChoices: an omitted field has its default, so writing the default changes nothing. A field accepts its choices;
+// others are refused with the list. Every field may come from the environment.
+func TestDefaultsAndChoices(t *testing.T) {
+	defaults, choices := 0, 0
+	parse := func(text string) (*Config, error) { return Parse("f.yaml", []byte(text), getenv) }
+	eachField(t, func(f field, path string, file func(any) string) {
+		if f.Default != "" {
+			defaults++
+			without, err := parse(file(nil))
+			if err != nil {
+				t.Errorf("%s: left out: %v", path, err)
+				return
+			}
+			for _, text := range []string{f.Default, "${NOT_SET:-" + f.Default + "}"} {
+				with, err := parse(file(text))
+				if err != nil {
+					t.Errorf("%s: %s: %v", path, text, err)
+					continue
+				}
+				with.Sum = without.Sum
+				if !reflect.DeepEqual(with, without) {
+					t.Errorf("%s: got %+v with %s, want %+v", path, with, text, without)
+				}
+			}
+			if _, err := parse(file("${NOT_SET}")); err == nil || !strings.Contains(err.Error(), "the environment variable NOT_SET is not set") {
+				t.Errorf("%s: got %v, want that NOT_SET is not set", path, err)
 			}
 		}
-		_, err := Parse("f.yaml", []byte(file("zzz")), getenv)
-		want := fmt.Sprintf(`expected one of %s, got "zzz"`, strings.Join(f.choices, ", "))
-		if len(f.choices) == 1 {
-			want = `"zzz" is not supported; the only choice is ` + f.choices[0]
-		}
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %s", f.name, err, want)
-		}
-	})
-	if n < 20 {
-		t.Errorf("got %d fields with choices, want 20 and more", n)
-	}
-}
-
-// TestEveryFieldMayComeFromTheEnvironment: a missing variable is reported with the path of its
-// field.
-func TestEveryFieldMayComeFromTheEnvironment(t *testing.T) {
-	eachField(t, func(f schemaField, file func(any) string) {
-		if f.def == nil {
+		if len(f.Enum) == 0 {
 			return
 		}
-		_, err := Parse("f.yaml", []byte(file("${NOT_SET}")), getenv)
-		if err == nil || !strings.Contains(err.Error(), "the environment variable NOT_SET is not set") {
-			t.Errorf("%s: got %v, want that NOT_SET is not set", f.name, err)
+		choices++
+		for _, choice := range f.Enum {
+			if _, err := parse(file(choice)); err != nil && strings.Contains(err.Error(), "expected one of") {
+				t.Errorf("%s: %s: got %v, want no error about the choice", path, choice, err)
+			}
 		}
-		_, err = Parse("f.yaml", []byte(file(fmt.Sprintf("${NOT_SET:-%v}", f.def))), getenv)
-		if err != nil {
-			t.Errorf("%s: got %v, want its default from ${NOT_SET:-%v}", f.name, err, f.def)
+		want := fmt.Sprintf(`expected one of %s, got "zzz"`, strings.Join(f.Enum, ", "))
+		if len(f.Enum) == 1 {
+			want = `"zzz" is not supported; the only choice is ` + f.Enum[0]
+		}
+		if _, err := parse(file("zzz")); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", path, err, want)
 		}
 	})
+	if defaults < 60 || choices < 20 {
+		t.Errorf("got %d fields with a default and %d with choices, want 60 and 20 and more", defaults, choices)
+	}
 }
 
 // TestSchemaHead: the schema is valid JSON that names its dialect, and refuses unknown fields.
