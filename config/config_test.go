@@ -116,8 +116,8 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// TestValues reads testdata/values.txt. A title is the path of a field. What is expected is a list of what may be written in
-// the place of VALUE, with \n for a line break: "text => meaning", or "text !! the only error, at the field".
+// TestValues reads testdata/values.txt. A title is the path of a field. What is expected is a list of what may be
+// written in the place of VALUE, with \n for a line break: "text => meaning", or "text !! the only error, at the field".
 func TestValues(t *testing.T) {
 	for _, c := range casesOf(t, filepath.Join("testdata", "values.txt")) {
 		for line := range strings.SplitSeq(c[2], "\n") {

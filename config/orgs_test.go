@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPrecedence: a limit of a later place completely replaces that of the same name: defaults, org, group, plan, user; and
-// a key's plan takes the place of the user's. A limit only for one user is for no other.
+// TestPrecedence: a limit of a later place completely replaces that of the same name: defaults, org, group, plan, user;
+// and a key's plan takes the place of the user's. A limit only for one user is for no other.
 func TestPrecedence(t *testing.T) {
 	c := read(t, `defaults:
   limits: [{name: a, subject: user, amount: $1, window: 1d}, {name: b, subject: user, amount: $1, window: 1d, models: [gpt-*]}]

@@ -81,7 +81,8 @@ func (m *mistakes) markLimits(lists []limitList) {
 		for i, l := range list.limits {
 			at := element(list.path+".limits", i)
 			for name, given := range map[string]bool{
-				"amount": l.Amount.N > 0, "window": l.Window > 0, "calendar": l.Calendar != "", "bucket": l.Bucket.Capacity.N > 0,
+				"amount": l.Amount.N > 0, "window": l.Window > 0, "calendar": l.Calendar != "",
+				"bucket": l.Bucket.Capacity.N > 0,
 			} {
 				if given {
 					m.marks[at+"."+name] = mark{}

@@ -100,8 +100,8 @@ func fileWith(t *testing.T, wrap func(map[string]any) map[string]any, name strin
 	return string(text)
 }
 
-// TestDefaultsAndChoices: an omitted field has its default, so writing the default changes nothing. A field accepts its choices;
-// others are refused with the list. Every field may come from the environment.
+// TestDefaultsAndChoices: an omitted field has its default, so writing the default changes nothing. A field accepts its
+// choices; others are refused with the list. Every field may come from the environment.
 func TestDefaultsAndChoices(t *testing.T) {
 	defaults, choices := 0, 0
 	parse := func(text string) (*Config, error) { return Parse("f.yaml", []byte(text), getenv) }

@@ -54,7 +54,8 @@ func checkSpreadGroups(m *mistakes, path string, o *Org) {
 		for i, l := range list.limits {
 			if list.kind == "group" && l.Subject == "group" && l.Mode != "off" {
 				m.failAt(path+".spread", "limit %q%s is shared by the users of group %s, so all their calls must be decided in "+
-					"one place; set its subject to user, or use spend_caps", l.Name, m.onLine(element(list.path+".limits", i)), list.id)
+					"one place; set its subject to user, or use spend_caps", l.Name,
+					m.onLine(element(list.path+".limits", i)), list.id)
 			}
 		}
 	}

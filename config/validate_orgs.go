@@ -187,8 +187,8 @@ func checkLimits(m *mistakes, path string, o *Org, cfg *Config) {
 	for _, list := range lists {
 		for i, l := range list.limits {
 			if first, taken := ids[l.Name]; list.kind == "user" && taken && !replaceable[l.Name] {
-				m.failAt(element(list.path+".limits", i)+".name", "%q is a limit of the org%s whose subject is not user, so a user "+
-					"cannot replace it", l.Name, m.onLine(first))
+				m.failAt(element(list.path+".limits", i)+".name",
+					"%q is a limit of the org%s whose subject is not user, so a user cannot replace it", l.Name, m.onLine(first))
 			}
 		}
 	}

@@ -19,7 +19,8 @@ var statementHTML string
 // WriteHTML writes the statement as a page of its own: no scripts, nothing to load, made for A4.
 func (st *Statement) WriteHTML(to io.Writer) error {
 	t, err := template.New("statement").Funcs(template.FuncMap{
-		"usd": func(n pricing.Nano) string { return n.String() }, "whole": figures.Count, "share": st.share, "month": longMonth,
+		"usd": func(n pricing.Nano) string { return n.String() }, "whole": figures.Count, "share": st.share,
+		"month": longMonth,
 		"minute": figures.Minute,
 		"class":  func(class string) string { return strings.ReplaceAll(class, "_", " ") },
 	}).Parse(statementHTML)

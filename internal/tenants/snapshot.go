@@ -59,7 +59,8 @@ func (t *Tenant) clone() *Tenant {
 // draft is a snapshot being derived from another.
 type draft struct {
 	Snapshot
-	own map[any]bool // what is already copied for this draft: pointers to maps, and Refs of tenants and of brakes of orgs
+	// own is what is already copied for this draft: pointers to maps, and Refs of tenants and of brakes of orgs.
+	own map[any]bool
 }
 
 func (s *Snapshot) draft() *draft {
