@@ -20,7 +20,7 @@ var statementHTML string
 func (st *Statement) WriteHTML(to io.Writer) error {
 	t, err := template.New("statement").Funcs(template.FuncMap{
 		"usd": func(n pricing.Nano) string { return n.String() }, "whole": figures.Count, "share": st.share,
-		"month": longMonth,
+		"month":  longMonth,
 		"minute": figures.Minute,
 		"class":  func(class string) string { return strings.ReplaceAll(class, "_", " ") },
 	}).Parse(statementHTML)
