@@ -339,16 +339,16 @@ func inWords(l budget.Limit) string {
 	}
 	switch l.Shape.Kind {
 	case budget.Window, budget.ExactWindow:
-		text += " in any " + simulate.Brief(l.Shape.Window)
+		text += " in any " + settings.DurationText(l.Shape.Window)
 	case budget.Fixed:
-		text += " per " + simulate.Brief(l.Shape.Window) + ", fixed"
+		text += " per " + settings.DurationText(l.Shape.Window) + ", fixed"
 	case budget.Calendar:
 		text += " per " + l.Shape.Calendar
 		if l.Shape.Starts != "" {
 			text += " from " + l.Shape.Starts
 		}
 	case budget.Bucket:
-		text += fmt.Sprintf(", refilled by %s every %s", amount(l.Metric, l.Shape.Refill), simulate.Brief(l.Shape.Per))
+		text += fmt.Sprintf(", refilled by %s every %s", amount(l.Metric, l.Shape.Refill), settings.DurationText(l.Shape.Per))
 	}
 	if l.Subject != budget.Org {
 		text += " per " + string(l.Subject)

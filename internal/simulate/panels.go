@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/figures"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // class returns the CSS class of a report's lines; the last report is highlighted.
@@ -116,7 +117,7 @@ func (c *canvas) waits(reports []Report) {
 	for i, bin := range last.Waits {
 		one := column{name: "longer"}
 		if bin.UpTo > 0 {
-			one.name = "up to " + Brief(bin.UpTo.Duration())
+			one.name = "up to " + settings.DurationText(bin.UpTo.Duration())
 		}
 		for _, r := range reports {
 			one.calls = append(one.calls, r.Waits[i].Calls)

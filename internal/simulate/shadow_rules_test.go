@@ -92,18 +92,6 @@ func TestMillisecondsForPeople(t *testing.T) {
 	}
 }
 
-func TestBrief(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0s", 500 * time.Millisecond: "0s", 30 * time.Second: "30s", 90 * time.Second: "1m30s", time.Minute: "1m",
-		time.Hour: "1h", 90 * time.Minute: "1h30m", 25 * time.Hour: "1d1h", 24*time.Hour + time.Minute: "24h1m",
-		7 * 24 * time.Hour: "7d", 250*time.Hour + time.Minute: "10d10h",
-	} {
-		if got := simulate.Brief(d); got != want {
-			t.Errorf("%s: got %s, want %s", d, got, want)
-		}
-	}
-}
-
 // Suggestions are refused where they would be meaningless.
 func TestSuggestRefuses(t *testing.T) {
 	right := func() simulate.SuggestOptions {
@@ -190,7 +178,7 @@ func TestSuggestNotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"no limit with a window of 1h: the calls span only 1m30s",
+		"no limit with a window of 1h: the calls span only 1m 30s",
 		"no bucket: the calls span less than an hour",
 	}
 	if got := list[0].Notes; !reflect.DeepEqual(got, want) {

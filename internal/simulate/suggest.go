@@ -10,6 +10,8 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/figures"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -155,7 +157,7 @@ func (s *suggesting) suggest() (OrgSuggestions, error) {
 	for _, w := range s.o.Windows {
 		if to.Sub(from) < w {
 			s.out.Notes = append(s.out.Notes,
-				fmt.Sprintf("no limit with a window of %s: the calls span only %s", Brief(w), Brief(to.Sub(from))))
+				fmt.Sprintf("no limit with a window of %s: the calls span only %s", settings.DurationText(w), figures.Lasting(to.Sub(from))))
 			continue
 		}
 		if err := s.window(w); err != nil {
@@ -179,7 +181,7 @@ func (s *suggesting) window(w time.Duration) error {
 	if err != nil {
 		return err
 	}
-	basis := s.basis(peaks, "stretches of "+Brief(w)+" with calls")
+	basis := s.basis(peaks, "stretches of "+settings.DurationText(w)+" with calls")
 	if err := s.add(s.windowed("org-", budget.Org, "", w, basis), s.trace); err != nil {
 		return err
 	}
@@ -207,7 +209,7 @@ func (s *suggesting) window(w time.Duration) error {
 	})
 	own, ids := []Suggestion(nil), map[uint32]bool{}
 	for _, u := range users {
-		basis := s.basis(u.peaks, "stretches of "+Brief(w)+" with calls")
+		basis := s.basis(u.peaks, "stretches of "+settings.DurationText(w)+" with calls")
 		if one := s.windowed("user-", budget.User, s.trace.names[u.id], w, basis); len(own) < s.o.Heavy &&
 			one.Amount > each.Amount {
 			own, ids[u.id] = append(own, one), true
@@ -260,7 +262,7 @@ func (s *suggesting) windowed(prefix string, subject budget.Subject, user string
 	basis Basis,
 ) Suggestion {
 	l := budget.Limit{
-		ID: s.name(prefix + Brief(w)), Subject: subject, Metric: s.o.Metric, Mode: budget.Enforce,
+		ID: s.name(prefix + settings.DurationText(w)), Subject: subject, Metric: s.o.Metric, Mode: budget.Enforce,
 		Shape: budget.Shape{Kind: budget.Window, Amount: s.amount(basis.Reached), Window: w},
 	}
 	one := suggestionOf(l, user, basis)
@@ -312,30 +314,4 @@ func (s *suggesting) name(want string) string {
 		name = fmt.Sprintf("%s-%d", want, i)
 	}
 	return name
-}
-
-// Brief formats a duration with its one or two largest units, as configurations take it.
-func Brief(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d >= day && d%time.Hour == 0 || d >= 10*day:
-		return pair(int64(d/day), "d", int64(d%day/time.Hour), "h")
-	case d >= time.Hour:
-		return pair(int64(d/time.Hour), "h", int64(d%time.Hour/time.Minute), "m")
-	case d < time.Second:
-		return "0s"
-	default:
-		return pair(int64(d/time.Minute), "m", int64(d%time.Minute/time.Second), "s")
-	}
-}
-
-func pair(a int64, unitA string, b int64, unitB string) string {
-	switch {
-	case b == 0:
-		return fmt.Sprintf("%d%s", a, unitA)
-	case a == 0:
-		return fmt.Sprintf("%d%s", b, unitB)
-	default:
-		return fmt.Sprintf("%d%s%d%s", a, unitA, b, unitB)
-	}
 }

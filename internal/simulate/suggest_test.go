@@ -190,14 +190,3 @@ func TestSuggestRefuses(t *testing.T) {
 		t.Error("a trace that is not sorted: no error")
 	}
 }
-
-func TestBrief(t *testing.T) {
-	for want, d := range map[string]time.Duration{
-		"1m": time.Minute, "1m30s": 90 * time.Second, "0s": 0, "5s": 5 * time.Second, "1h": time.Hour, "1h30m": 90 * time.Minute, "1d": 24 * time.Hour,
-		"1d2h": 26 * time.Hour, "26h3m": 26*time.Hour + 3*time.Minute, "30d": 30 * 24 * time.Hour,
-	} {
-		if got := Brief(d); got != want {
-			t.Errorf("%s: %s, want %s", d, got, want)
-		}
-	}
-}
