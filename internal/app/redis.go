@@ -79,8 +79,11 @@ func CheckRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger
 	awaitRedis(ctx, rdb, log)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	found, _ := diagnose.Store(ctx, rdb)
-	for _, f := range found {
+	r := diagnose.Report{Area: "redis"}
+	if s := diagnose.AskRedis(ctx, rdb, &r); s != nil {
+		s.Settings(ctx, &r)
+	}
+	for _, f := range r.Findings {
 		if f.Level == diagnose.Error {
 			return fmt.Errorf("%s. %s", f.What, f.Fix)
 		}

@@ -9,9 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/app"
-	"github.com/llmguard/llmguard/internal/diagnose"
+	"github.com/llmguard/llmguard/internal/app/checks"
 )
 
 // exitBroken is the exit code for a valid configuration when something it depends on fails, or
@@ -57,44 +56,14 @@ func runCheck(ctx context.Context, o checkOptions, w io.Writer) error {
 		}
 		return err
 	}
-	found := []diagnose.Finding{{Area: "config", Level: diagnose.OK, What: contents(cfg)}}
-	found = append(found, app.CheckExposure(cfg)...)
-	found = append(found, app.CheckPrices(cfg, policy, time.Now())...)
-	found = append(found, app.CheckMistakes(cfg, policy, time.Now())...)
-	found = append(found, app.CheckBounds(cfg, policy, time.Now())...)
-	found = append(found, machine(ctx, cfg, o.live)...)
-	if o.live {
-		found = append(found, live(ctx, cfg, policy)...)
-	}
-	app.LocateFindings(cfg, found)
-	r := newExamination(found)
-	if err := render(w, o.output, r, func(w io.Writer) error {
-		if err := r.table(w); err != nil {
-			return err
-		}
+	found := checks.File(ctx, cfg, policy, o.live, func(ctx context.Context) bool { return runs(ctx, cfg) })
+	return newExamination(found).show(w, o.output, o.strict, func(r examination) string {
 		state := "is valid"
 		if r.Errors > 0 {
 			state = "parses, but llmguard would not start"
 		}
-		_, err := fmt.Fprintf(w, "\n%s %s: %s\n", o.path, state, r.verdict())
-		return err
-	}); err != nil {
-		return err
-	}
-	if r.Errors > 0 || o.strict && r.Warnings > 0 {
-		return exit(exitBroken)
-	}
-	return nil
-}
-
-// machine checks this machine. Without --live, its findings are at most warnings, because the
-// configuration may be meant for another machine.
-func machine(ctx context.Context, cfg *config.Config, live bool) []diagnose.Finding {
-	level := diagnose.Warning
-	if live {
-		level = diagnose.Error
-	}
-	return app.CheckMachine(cfg, level, func() bool { return runs(ctx, cfg) })
+		return fmt.Sprintf("%s %s: %s", o.path, state, r.verdict())
+	})
 }
 
 // ownTime is how long a local llmguard has to respond.
@@ -102,68 +71,8 @@ const ownTime = 2 * time.Second
 
 // runs reports whether the process listening at admin.listen is llmguard running this file.
 func runs(ctx context.Context, cfg *config.Config) bool {
-	urls, client, err := (&doctorOptions{}).listeners(cfg)
-	if err != nil {
-		return false
-	}
-	defer client.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, ownTime)
 	defer cancel()
-	p, err := diagnose.Ask(ctx, client, urls[0], cfg.Admin.MetricsToken.Reveal())
-	return err == nil && p.Hash() == cfg.Hash()
-}
-
-// contents summarizes a configuration.
-func contents(cfg *config.Config) string {
-	users := 0
-	keys := 0
-	limits := 0
-	for _, o := range cfg.Orgs {
-		users, limits = users+len(o.Users), limits+len(o.Limits)
-		for _, u := range o.Users {
-			keys, limits = keys+len(u.Keys), limits+len(u.Limits)
-		}
-	}
-	return fmt.Sprintf("%s, %s, %s, %s, %s", plural(len(cfg.Providers), "provider"), plural(len(cfg.Orgs), "org"),
-		plural(users, "user"), plural(keys, "key"), plural(limits, "limit"))
-}
-
-// live checks the services that the configuration uses.
-func live(ctx context.Context, cfg *config.Config, policy *guard.Policy) []diagnose.Finding {
-	found := store(ctx, cfg)
-	if cfg.Store.JournalDir == "" {
-		found = append(found, diagnose.Finding{
-			Area: "journal", Level: diagnose.Warning,
-			What: "store.journal_dir is not set: if Redis is down, charges of finished calls live in memory and are lost " +
-				"on exit",
-			Fix: "Set it to a directory on persistent storage.",
-		})
-	}
-	return append(found, diagnose.Upstreams(ctx, policy)...)
-}
-
-// storeTime is how long Redis has to answer all questions.
-const storeTime = 15 * time.Second
-
-// store checks Redis.
-func store(ctx context.Context, cfg *config.Config) []diagnose.Finding {
-	if !cfg.Redis.Configured() {
-		return []diagnose.Finding{{
-			Area: "redis", Level: diagnose.Error,
-			What: "no Redis configured; it stores limits, jobs and the ledger", Fix: "Set redis.addresses or redis.url.",
-		}}
-	}
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
-	rdb, err := app.Connect(cfg.Redis)
-	if err != nil {
-		return []diagnose.Finding{{Area: "redis", Level: diagnose.Error, What: err.Error()}}
-	}
-	defer rdb.Close()
-	found, facts := diagnose.Store(ctx, rdb)
-	if facts == nil {
-		return found
-	}
-	found = append(found, diagnose.Durability(cfg.Store.Durability, facts)...)
-	return append(found, diagnose.StoreMore(ctx, rdb, facts, cfg.Store.Deadline)...)
+	all, err := (&doctorOptions{}).processes(ctx, cfg)
+	return err == nil && all[0].Err == nil && all[0].Hash() == cfg.Hash()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 // exit ends the program with this exit code; the messages have been printed already.
@@ -68,9 +69,4 @@ func (e noConfig) Error() string {
 }
 
 // plural formats a count: "1 org", "2 orgs".
-func plural(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
+func plural(n int, thing string) string { return figures.Plural(int64(n), thing) }

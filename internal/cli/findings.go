@@ -44,6 +44,23 @@ func (r examination) verdict() string {
 	return plural(r.Errors, "error") + ", " + plural(r.Warnings, "warning")
 }
 
+// show prints the findings, in a table followed by a last line, and returns the exit code as an error.
+func (r examination) show(w io.Writer, output string, strict bool, last func(examination) string) error {
+	if err := render(w, output, r, func(w io.Writer) error {
+		if err := r.table(w); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(w, "\n%s\n", last(r))
+		return err
+	}); err != nil {
+		return err
+	}
+	if r.Errors > 0 || strict && r.Warnings > 0 {
+		return exit(exitBroken)
+	}
+	return nil
+}
+
 // marks are the labels of the levels: plain, and with color for terminals.
 var marks = map[diagnose.Level][2]string{
 	diagnose.OK:      {"ok     ", "\x1b[32mok\x1b[0m     "},

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/tenants"
 )
 
 // stopSpending prints how to resume what it stopped.
@@ -43,13 +44,6 @@ func resumeSpending(c *cobra.Command, o *operated, a *adminClient) error {
 	return nil
 }
 
-func stopOrg(org string) string {
-	if org == "" {
-		return everyOrg
-	}
-	return org
-}
-
 // orgArgument returns the flag that names an org, or nothing for all.
 func orgArgument(org string) string {
 	if org == "" || org == everyOrg {
@@ -67,13 +61,12 @@ func stoppedText(org string) string {
 
 // stopText describes a stop in a line.
 func stopText(s admin.Stop) string {
-	text := stoppedText(s.Org)
 	if s.Source == "file" {
-		return text + ", by kill_switch: stop in the configuration file"
+		return stoppedText(s.Org) + ", by kill_switch: stop in the configuration file"
 	}
-	text += " since " + s.Since.UTC().Format(time.RFC3339) + " by " + s.By
-	if s.Reason != "" {
-		text += ": " + s.Reason
+	org := s.Org
+	if org == everyOrg {
+		org = tenants.AllOrgs
 	}
-	return text
+	return (&tenants.Stop{Stamp: tenants.Stamp{Created: *s.Since}, By: s.By, Reason: s.Reason}).Text(org)
 }

@@ -72,6 +72,7 @@ func (c *Console) act(v *visit) error {
 	case err != nil:
 		return err
 	}
+	c.findings.forget()
 	v.session.tell(result)
 	http.Redirect(v.w, v.r, view.Back, http.StatusSeeOther)
 	return nil

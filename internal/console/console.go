@@ -25,9 +25,9 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
-	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -37,7 +37,7 @@ const Path = "/console/"
 //go:embed assets templates
 var files embed.FS
 
-// Options configure a Console. Batches, TrustedProxies, Simulate, Findings, Webhooks and Log
+// Options configure a Console. Batches, TrustedProxies, Simulate, Findings and Log
 // may be nil; the others are required unless noted.
 type Options struct {
 	// API is the handler of the admin API, with its full paths.
@@ -55,15 +55,14 @@ type Options struct {
 	TrustedProxies []netip.Prefix
 	// Simulate returns the current policy for a simulation; nil disables what-if.
 	Simulate func() (simulate.Policy, error)
-	// Findings returns problems with the store and the prices; nil disables these checks.
-	Findings func(context.Context) []Fault
+	// Findings runs the checks; nil disables them.
+	Findings func(context.Context) []diagnose.Finding
 	// Stopped describes what spending is stopped, for a banner on every page; nil disables it.
-	Stopped func() []string
+	Stopped func(context.Context) []string
 	// PendingRequests counts the limit requests that need a decision, for a badge on every page; nil
 	// disables it.
 	PendingRequests func() int
 
-	Webhooks *webhook.Sender // nil: disabled targets are not shown
 	// Redis stores the sessions for all proxies; if nil, each process has its own.
 	Redis redis.UniversalClient
 	Log   *slog.Logger
@@ -81,8 +80,7 @@ type Console struct {
 	calls    *callPage
 	whatIf   *whatIfPage
 
-	findings   *fresh[[]Fault]
-	offTargets *fresh[[]webhook.Target]
+	findings *fresh[[]diagnose.Finding]
 
 	version string
 }
@@ -104,7 +102,7 @@ func New(o Options) (*Console, error) {
 		history: newHistory(o.Budget, o.Now, o.Log), flows: newFlowCache(o.Queue),
 	}
 	c.calls, c.whatIf = &callPage{&c.o}, &whatIfPage{&c.o, make(chan struct{}, 1)}
-	c.findings, c.offTargets = c.newFindings(), c.newOffTargets()
+	c.findings = c.newFindings()
 	if info, ok := debug.ReadBuildInfo(); ok {
 		c.version = info.Main.Version
 	}

@@ -53,16 +53,26 @@ func (f *fresh[T]) load(ctx context.Context) (value T, at time.Time, err error) 
 	return f.value, f.at, nil
 }
 
+// forget discards the value, after a change that may make it wrong.
+func (f *fresh[T]) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at, f.getting = time.Time{}, nil
+}
+
 func (f *fresh[T]) renew(ctx context.Context, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, getTime)
 	defer cancel()
 	value, err := f.get(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	close(done)
+	if f.getting != done { // forgotten meanwhile
+		return
+	}
 	f.err = err
 	if err == nil {
 		f.value = value
 	}
 	f.at, f.getting = time.Now(), nil
-	close(done)
 }

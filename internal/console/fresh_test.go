@@ -39,6 +39,21 @@ func TestAnOldValueIsReadAgainBeforeItIsShown(t *testing.T) {
 			t.Errorf("while it is read after an hour: got a value of %s, want none", at)
 		}
 		time.Sleep(time.Minute)
+		slow = 0
+		before, _, _ := f.load(t.Context())
+		f.forget()
+		if v, _, _ := f.load(t.Context()); v != before+1 {
+			t.Errorf("after a change: got %d, want %d", v, before+1)
+		}
+		slow = time.Second
+		f.forget()
+		_, _, _ = f.load(t.Context())
+		f.forget() // what is being read may be from before the change
+		time.Sleep(time.Minute)
+		if v, at, _ := f.load(t.Context()); !at.IsZero() {
+			t.Errorf("what was read across a change: got %d of %s, want none", v, at)
+		}
+		time.Sleep(time.Minute)
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/diagnose"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -16,17 +18,25 @@ const bareAndOpen = acme + `
   - {id: shadowed, limits: [{name: day, amount: $5, calendar: day, mode: shadow}]}
 `
 
-// The first page lists problems with links, and nothing that is fine.
+// The first page lists what the checks find with links, buttons and fixes, and nothing that is fine.
 func TestOverviewSaysWhatIsWrong(t *testing.T) {
-	r := newRig(t, bareAndOpen)
+	r := newRig(t, acme)
+	r.findings = []diagnose.Finding{
+		{Level: diagnose.Error, What: "pool main is paused", Fix: "Resume it.", Pool: "main"},
+		{Level: diagnose.Error, What: "webhook target x is disabled", Fix: "Fix it.", Org: "acme", Target: "t1"},
+		{Level: diagnose.Warning, What: "nothing bounds <acme>", Fix: "Set a limit.", Org: "acme"},
+		{Level: diagnose.OK, What: "redis answers"},
+	}
 	b := r.signedIn(opsKey)
-	text := b.has("/console/", "Nothing bounds what org bare can spend", "Nothing bounds what org shadowed can spend",
-		"llmguard limits set month --org bare")
-	if strings.Contains(text, "org acme can spend") || strings.Contains(text, "blocked") {
+	redistest.Eventually(t, "the checks have run", func() bool {
+		return strings.Contains(b.page("/console/"), "Needs attention <small>3</small>")
+	})
+	text := b.has("/console/", `<li class="error"><strong><a href="/console/queue#pool-main">Pool main is paused</a></strong> <span>Resume it.</span>`,
+		`<li class="error"><strong>Webhook target x is disabled</strong>`, "enable-webhook",
+		`<li ><strong><a href="/console/orgs/acme">Nothing bounds &lt;acme&gt;</a></strong>`)
+	if strings.Contains(text, "edis answers") {
 		t.Errorf("got what is right among the problems: %s", content(text))
 	}
-	r.must(r.queue.Quota().Block(t.Context(), "main", time.Hour))
-	b.has("/console/", "Pool main is blocked by its provider", "/console/queue#pool-main")
 	newRig(t, acme).signedIn(opsKey).has("/console/", `id="problems"`)
 }
 

@@ -33,7 +33,6 @@ type userLine struct {
 type orgView struct {
 	ID, Name   string
 	Bound      guard.Bound
-	Unbounded  *Fault // nil: limits or caps bound all of its calls
 	Limits     []budget.Status
 	Chart      chart
 	Each       []eachLine
@@ -82,10 +81,6 @@ func (c *Console) org(v *visit) error {
 	policy := c.o.Policy().Orgs[o.ID]
 	if policy != nil {
 		view.Bound = c.bound(o)
-		if view.Bound.None {
-			fault := unboundedFault(o.ID, view.Bound)
-			view.Unbounded = &fault
-		}
 		var err error
 		view.Limits, err = c.standing(ctx, policy.Limits, budget.Call{Org: o.ID}, budget.Org)
 		if err != nil {

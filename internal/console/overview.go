@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -27,9 +29,9 @@ type overviewView struct {
 	Caps                    []capLine
 	Pools                   []poolLine
 	TopUsers                []named // today, over all orgs; named "org/user"
-	Problems                []Fault
+	Problems                []diagnose.Finding
 	Stopped                 bool // all spending
-	Checked                 bool // all sources of Problems could be read
+	Checked                 bool // Problems were looked for; the first page after a pause may lack them
 	reading
 }
 
@@ -55,11 +57,10 @@ func (c *Console) overview(v *visit) error {
 		Month: spent{Known: true}, Stopped: v.stopped("all"),
 	}
 	for i := range orgs {
-		line, states, err := c.orgLine(ctx, past, &orgs[i])
+		line, err := c.orgLine(ctx, past, &orgs[i])
 		if err != nil {
 			return err
 		}
-		view.Problems = append(view.Problems, closed(line.ID, states)...)
 		view.Orgs = append(view.Orgs, line)
 		view.Today.add(line.Today)
 		view.Month.add(line.Month)
@@ -79,26 +80,25 @@ func (c *Console) overview(v *visit) error {
 	if err != nil {
 		return err
 	}
-	c.problems(ctx, &view)
+	var at time.Time
+	view.Problems, at, _ = c.findings.load(ctx)
+	view.Checked = !at.IsZero()
 	return v.show("overview", "Overview", view)
 }
 
-func (c *Console) orgLine(ctx context.Context, past *span, o *settings.Org) (orgLine, []budget.Status, error) {
+func (c *Console) orgLine(ctx context.Context, past *span, o *settings.Org) (orgLine, error) {
 	line := orgLine{
 		ID: o.ID, Name: cmp.Or(o.Name, o.ID), Users: len(o.Users), Today: past.Today(o.ID, whole),
 		Month: past.Month(o.ID, whole),
 	}
 	policy := c.o.Policy().Orgs[o.ID]
 	if policy == nil {
-		return line, nil, nil
+		return line, nil
 	}
 	line.Disabled = policy.Disabled
 	states, err := c.standing(ctx, policy.Limits, budget.Call{Org: o.ID}, budget.Org)
-	if err != nil {
-		return line, nil, err
-	}
 	line.Tightest = tightest(states)
-	return line, states, nil
+	return line, err
 }
 
 // tightest returns the limit with the highest usage; limits in shadow mode come last.

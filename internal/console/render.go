@@ -80,7 +80,8 @@ func (p *pages) functions() template.FuncMap {
 		"ms":          func(n int64) string { return short(time.Duration(n) * time.Millisecond) },
 		"percent":     func(share float64) int { return int(100*share + 0.5) },
 		"limitAmount": limitAmount, "act": newForm, "pager": newPager, "userPath": userPath, "formTime": formTime,
-		"lines": linesOf,
+		"lines": linesOf, "detailsOf": detailsOf, "boundFix": guard.BoundFix,
+		"sentence": func(text string) string { return strings.ToUpper(text[:1]) + text[1:] },
 		"money": func(s spent) string {
 			return s.show(figures.USD(s.Cost))
 		}, "calls": func(s spent) string { return s.show(figures.Count(s.Calls)) },
@@ -116,7 +117,7 @@ func (p *pages) write(v *visit, name, title string, view any) error {
 	if v.session != nil {
 		f.SignedIn, f.Token = true, v.session.Token
 		if v.o.Stopped != nil {
-			f.Stopped = v.o.Stopped()
+			f.Stopped = v.o.Stopped(v.r.Context())
 		}
 		if v.o.PendingRequests != nil {
 			f.Requests = v.o.PendingRequests()

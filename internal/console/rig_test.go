@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,6 +27,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/console"
+	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/storage/blob"
@@ -73,6 +75,8 @@ type rig struct {
 	api     http.Handler
 	site    *httptest.Server
 	ahead   atomic.Int64 // offset of the console's clock
+
+	findings []diagnose.Finding // of the checks
 }
 
 // newRig starts with an empty Redis and a file with these orgs.
@@ -146,6 +150,7 @@ func (r *rig) console(cfg *config.Config) http.Handler {
 	c, err := console.New(console.Options{
 		API: api, Tenants: func() settings.Set { return effective().Tenants() }, Policy: policy, Budget: r.books, Queue: q, Pools: q.Pools, Batches: r.batches, Redis: r.rdb, Log: log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(effective(), 1) },
+		Findings: func(context.Context) []diagnose.Finding { return slices.Clone(r.findings) },
 		Now:      func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) },
 	})
 	r.must(err)

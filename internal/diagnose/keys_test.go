@@ -1,4 +1,4 @@
-package diagnose_test
+package diagnose
 
 import (
 	"os"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
@@ -23,7 +22,7 @@ func TestKeyPatterns(t *testing.T) {
 		t.Fatal(err)
 	}
 	page, _, _ := strings.Cut(string(text), "\n## Channels")
-	got := diagnose.KeyPatterns()
+	got := keyPatterns()
 	lasting := regexp.MustCompile(`\bnone\b|\| [0-9,]+ entries \||by asynq|that of the object`)
 	rows := regexp.MustCompile("(?m)^\\| `((?:lg|asynq):[^`]+)` (\\|.*)$").FindAllStringSubmatch(page, -1)
 	for _, row := range rows {
@@ -37,17 +36,17 @@ func TestKeyPatterns(t *testing.T) {
 	}
 }
 
-func bounds() diagnose.KeyBounds {
-	return diagnose.KeyBounds{MostKeys: 100_000, PerSecond: 1_000_000, Measure: 1_000, MostOrgs: 2}
+func bounds() KeyBounds {
+	return KeyBounds{MostKeys: 100_000, PerSecond: 1_000_000, Measure: 1_000, MostOrgs: 2}
 }
 
-func kindOf(r *diagnose.KeyReport, name string) diagnose.KindOfKeys {
+func kindOf(r *KeyReport, name string) KindOfKeys {
 	for _, k := range r.Kinds {
 		if k.Kind == name {
 			return k
 		}
 	}
-	return diagnose.KindOfKeys{}
+	return KindOfKeys{}
 }
 
 // fill writes keys of two deployments and of another program.
@@ -80,7 +79,7 @@ func TestKeys(t *testing.T) {
 	for prefix, others := range map[string]int64{"": 8, "staging:": 0} {
 		rdb := redisconn.OpenPrefixed(redisconn.Single, redisconn.Options(s.Addr), prefix)
 		defer rdb.Close()
-		r, err := diagnose.Keys(t.Context(), rdb, bounds())
+		r, err := Keys(t.Context(), rdb, bounds())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +94,7 @@ func TestKeys(t *testing.T) {
 		if len(r.Orgs) != 2 || r.Orgs[0].Org != "acme" || r.Orgs[0].Keys != 2 || r.Orgs[1].Org != "globex" {
 			t.Errorf("%q: got orgs %+v, want acme with 2 keys, then globex", prefix, r.Orgs)
 		}
-		want := diagnose.SuspectKeys{
+		want := SuspectKeys{
 			Kind: "lg:{<org>}:sums:<day>", Keys: 1, Measured: 1, Example: "lg:{globex}:sums:20261127",
 		}
 		if len(r.Suspects) != 1 || r.Suspects[0] != want {
@@ -118,12 +117,12 @@ func TestKeysSample(t *testing.T) {
 	}
 	b := bounds()
 	b.Measure = 500
-	all, err := diagnose.Keys(ctx, s.Client(), b)
+	all, err := Keys(ctx, s.Client(), b)
 	if err != nil || all.Keys != 5000 || all.Measured < 300 || all.Measured > 800 || !all.Complete {
 		t.Errorf("got %+v, %v, want 5000 keys and about 500 measured", all, err)
 	}
 	b.MostKeys = 2000
-	part, err := diagnose.Keys(ctx, s.Client(), b)
+	part, err := Keys(ctx, s.Client(), b)
 	if err != nil || part.Keys < 1500 || part.Keys > 2500 || part.Complete {
 		t.Errorf("got %+v, %v, want a part of 2000 keys", part, err)
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -51,69 +51,91 @@ func (s settings) fix(own, managed string) string {
 	return own
 }
 
+// Settings checks for settings that would lose money or jobs; every process runs it when it
+// starts. If a server does not report them, as some managed ones do, a warning is added and
+// they are assumed to be right.
+func (s *Server) Settings(ctx context.Context, r *Report) {
+	if v := s.facts["redis_version"]; v != "" && older(v, 6, 2) {
+		r.Add(Error, fmt.Sprintf("redis %s is too old: 6.2 or newer is needed", v), "Upgrade it.")
+	}
+	switch policy := s.facts["maxmemory_policy"]; policy {
+	case "noeviction":
+	case "":
+		r.Add(Warning, "redis does not report its eviction policy", "Make sure that it is noeviction.")
+	default: // volatile-* as well, because all our keys have a lifetime
+		r.Add(Error, fmt.Sprintf("redis evicts keys (maxmemory-policy %s): spending and jobs would be lost silently", policy),
+			s.conf.fix("Set maxmemory-policy noeviction.",
+				"Set maxmemory-policy noeviction in the settings of the service (its parameter group or configuration)."))
+	}
+	if s.facts["arch_bits"] == "32" {
+		r.Add(Warning, "redis is a 32-bit build: calls are refused once it uses 3 GB", "Use a 64-bit build.")
+	}
+	if skew, ok := storeSkew(ctx, s.rdb); ok && skew.Abs() > mostSkew {
+		r.Add(Warning, fmt.Sprintf("redis's clock is %s ahead of this machine's", skew),
+			"Synchronize the clocks of both machines (NTP).")
+	}
+	s.persistence(r)
+	s.replicas(r)
+}
+
 // persistence checks that a restart keeps the data.
-func persistence(s settings, facts Facts) []Finding {
-	warn := func(what, fix string) []Finding { return []Finding{{Area: area, Level: Warning, What: what, Fix: fix}} }
+func (s *Server) persistence(r *Report) {
 	switch {
-	case facts["aof_enabled"] == "":
-		return warn("redis does not report whether it has an append-only file",
+	case s.facts["aof_enabled"] == "":
+		r.Add(Warning, "redis does not report whether it has an append-only file",
 			"Make sure that a restart keeps its data.")
-	case facts["aof_enabled"] == "0":
-		return warn("redis has no append-only file: a restart loses spending and jobs", s.fix("Set appendonly yes.",
-			"Turn on append-only persistence in the settings of the service. If it has none, use a replica and "+
-				"store.durability: wait1."))
-	case s.values["appendfsync"] == "no":
-		return warn("redis leaves the time of disk writes to the system (appendfsync no): a crash of the machine loses "+
+	case s.facts["aof_enabled"] == "0":
+		r.Add(Warning, "redis has no append-only file: a restart loses spending and jobs",
+			s.conf.fix("Set appendonly yes.", "Turn on append-only persistence in the settings of the service. "+
+				"If it has none, use a replica and store.durability: wait1."))
+	case s.conf.values["appendfsync"] == "no":
+		r.Add(Warning, "redis leaves the time of disk writes to the system (appendfsync no): a crash of the machine loses "+
 			"up to 30 s of spending and jobs", "Set appendfsync everysec or always.")
 	}
-	return nil
 }
 
-// hidden names the facts that a server does not report, and what does not work without them.
-func hidden(facts Facts) (out []Finding) {
-	add := func(what, fix string) {
-		out = append(out, Finding{Area: area, Level: Warning, What: what, Fix: fix})
+// mostLag is how long, in seconds, a primary may accept writes without hearing from a replica
+// before this is reported.
+const mostLag = 10
+
+// replicas checks what a primary does when it is cut off from its replicas. Without
+// min-replicas-to-write it continues to accept writes, all of which are lost at a failover.
+func (s *Server) replicas(r *Report) {
+	if n := s.facts["connected_slaves"]; n == "" || n == "0" || s.facts["role"] == "slave" {
+		return
 	}
-	if facts["used_memory"] == "" {
-		add("redis does not report its memory (INFO memory): queue.memory_share and ledger.memory_share have no effect",
-			"Alert on its memory in the service, and set ledger.max_entries and queue.result_ttl so that it suffices.")
+	lag := int64(-1) // unknown
+	if write := s.conf.values["min-replicas-to-write"]; write != "" {
+		lag, _ = strconv.ParseInt(s.conf.values["min-replicas-max-lag"], 10, 64)
+		if write == "0" {
+			lag = 0
+		}
+	} else if s.facts["min_slaves_good_slaves"] == "" { // present if both are set
+		lag = 0
 	}
-	if facts["run_id"] == "" && facts["master_replid"] == "" {
-		add("redis does not report its run id (INFO server, INFO replication): a failover is not noticed, and charges "+
-			"that it loses are not written again", "Use a service that reports it, or set store.durability: wait1.")
+	fix := s.conf.fix(
+		"Set min-replicas-to-write 1 and min-replicas-max-lag 10 on every server, or store.durability: wait1.",
+		"Set store.durability: wait1, or min-replicas-to-write 1 if the service has that setting.")
+	switch {
+	case lag == 0:
+		r.Add(Warning, "redis accepts writes while it is disconnected from its replicas: a failover loses those writes", fix)
+	case lag > mostLag:
+		r.Add(Warning, fmt.Sprintf("redis accepts writes for %d s while it is disconnected from its replicas", lag), fix)
 	}
-	return out
 }
 
-// newest is the newest tested major version of each program.
-var newest = map[string]int{"redis": 8, "valkey": 9}
-
-// program returns which server it is, and its version. Valkey has a redis_version too, for old
-// clients.
-func program(facts Facts) (name, version string) {
-	if v := facts["valkey_version"]; v != "" {
-		return "valkey", v
+// Durability checks whether Redis supports what store.durability requires.
+func (s *Server) Durability(r *Report, durability string) {
+	switch {
+	case durability == "async" || durability == "" || s.facts["connected_slaves"] == "":
+	case s.facts["connected_slaves"] == "0":
+		r.Add(Error, fmt.Sprintf("store.durability is %s and redis has no replica: every hold is refused", durability),
+			"Connect a replica, or set store.durability: async.")
+	case durability == "waitaof1" && older(s.facts["redis_version"], 7, 2):
+		r.Add(Error, "store.durability is waitaof1, and redis is older than 7.2: every hold is refused",
+			"Upgrade it, or set store.durability: wait1.")
+	case durability == "waitaof1" && s.facts["aof_enabled"] == "0":
+		r.Add(Error, "store.durability is waitaof1, and redis has no append-only file: every hold is refused",
+			"Set appendonly yes on all servers.")
 	}
-	return "redis", facts["redis_version"]
-}
-
-// untested returns a warning if a server is newer than those that llmguard was tested with.
-func untested(facts Facts) []Finding {
-	name, version := program(facts)
-	var major int
-	if n, _ := fmt.Sscanf(version, "%d.", &major); n < 1 || major <= newest[name] {
-		return nil
-	}
-	return []Finding{{
-		Area: area, Level: Warning,
-		What: fmt.Sprintf("%s %s is newer than this llmguard, which was tested with %s up to %d", name, version, name,
-			newest[name]),
-		Fix: "Update llmguard, or test it with this server first.",
-	}}
-}
-
-// denies reports whether the server understood a command and refused it.
-func denies(err error) bool {
-	text := err.Error()
-	return strings.HasPrefix(text, "NOPERM") || strings.HasPrefix(text, "ERR unknown command")
 }

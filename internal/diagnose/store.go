@@ -15,117 +15,44 @@ import (
 	"github.com/llmguard/llmguard/internal/capacity"
 )
 
-const area = "redis"
-
 // mostSkew is the maximum clock difference that is not reported.
 const mostSkew = time.Second
 
 // Facts are the fields of Redis INFO, by name.
 type Facts map[string]string
 
-// Store checks for settings that would lose money or jobs; every process runs it when it
-// starts. If a server does not report them, as some managed ones do, a warning is returned and
-// they are assumed to be right. The facts are nil if Redis does not respond.
-func Store(ctx context.Context, rdb redis.UniversalClient) ([]Finding, Facts) {
+// Server is a Redis that answered.
+type Server struct {
+	rdb   redis.UniversalClient
+	facts Facts
+	conf  settings
+}
+
+// AskRedis reads what a Redis reports about itself; it returns nil, and reports why, if it does not answer.
+func AskRedis(ctx context.Context, rdb redis.UniversalClient, r *Report) *Server {
 	info, err := rdb.Info(ctx).Result() // several sections in one command require 7.0
 	if err != nil {
 		what := fmt.Sprintf("redis does not answer: %v", err)
 		if denies(err) {
 			what = fmt.Sprintf("redis does not allow INFO, which shows memory and failovers: %v", err)
 		}
-		return []Finding{{Area: area, Level: Error, What: what, Fix: awayFix(err)}}, nil
-	}
-	facts := parseInfo(info)
-	return check(ctx, rdb, facts), facts
-}
-
-// check is Store for given facts, to which it adds what only CONFIG shows.
-func check(ctx context.Context, rdb redis.UniversalClient, facts Facts) (out []Finding) {
-	conf := readSettings(ctx, rdb)
-	conf.complete(facts)
-	add := func(level Level, what, fix string) {
-		out = append(out, Finding{Area: area, Level: level, What: what, Fix: fix})
-	}
-	if v := facts["redis_version"]; v != "" && older(v, 6, 2) {
-		add(Error, fmt.Sprintf("redis %s is too old: 6.2 or newer is needed", v), "Upgrade it.")
-	}
-	switch policy := facts["maxmemory_policy"]; policy {
-	case "noeviction":
-	case "":
-		add(Warning, "redis does not report its eviction policy", "Make sure that it is noeviction.")
-	default: // volatile-* as well, because all our keys have a lifetime
-		add(Error, fmt.Sprintf("redis evicts keys (maxmemory-policy %s): spending and jobs would be lost silently", policy),
-			conf.fix("Set maxmemory-policy noeviction.",
-				"Set maxmemory-policy noeviction in the settings of the service (its parameter group or configuration)."))
-	}
-	if facts["arch_bits"] == "32" {
-		add(Warning, "redis is a 32-bit build: calls are refused once it uses 3 GB", "Use a 64-bit build.")
-	}
-	if skew, ok := storeSkew(ctx, rdb); ok && skew.Abs() > mostSkew {
-		add(Warning, fmt.Sprintf("redis's clock is %s ahead of this machine's", skew), "Synchronize the clocks of both "+
-			"machines (NTP).")
-	}
-	out = append(out, persistence(conf, facts)...)
-	return append(out, replicas(conf, facts)...)
-}
-
-// mostLag is how long, in seconds, a primary may accept writes without hearing from a replica
-// before this is reported.
-const mostLag = 10
-
-// replicas checks what a primary does when it is cut off from its replicas. Without
-// min-replicas-to-write it continues to accept writes, all of which are lost at a failover.
-func replicas(conf settings, facts Facts) []Finding {
-	if n := facts["connected_slaves"]; n == "" || n == "0" || facts["role"] == "slave" {
+		r.Add(Error, what, awayFix(err))
 		return nil
 	}
-	lag := int64(-1) // unknown
-	if write := conf.values["min-replicas-to-write"]; write != "" {
-		lag, _ = strconv.ParseInt(conf.values["min-replicas-max-lag"], 10, 64)
-		if write == "0" {
-			lag = 0
-		}
-	} else if facts["min_slaves_good_slaves"] == "" { // present if both are set
-		lag = 0
-	}
-	fix := conf.fix(
-		"Set min-replicas-to-write 1 and min-replicas-max-lag 10 on every server, or store.durability: wait1.",
-		"Set store.durability: wait1, or min-replicas-to-write 1 if the service has that setting.")
-	switch {
-	case lag == 0:
-		return []Finding{{
-			Area: area, Level: Warning,
-			What: "redis accepts writes while it is disconnected from its replicas: a failover loses those writes",
-			Fix:  fix,
-		}}
-	case lag > mostLag:
-		return []Finding{{
-			Area: area, Level: Warning,
-			What: fmt.Sprintf("redis accepts writes for %d s while it is disconnected from its replicas", lag), Fix: fix,
-		}}
-	}
-	return nil
+	return server(ctx, rdb, parseInfo(info))
 }
 
-// Durability checks whether Redis supports what store.durability requires.
-func Durability(durability string, facts Facts) []Finding {
-	finding := func(what, fix string) []Finding {
-		return []Finding{{Area: area, Level: Error, What: what, Fix: fix}}
-	}
-	switch {
-	case durability == "async" || durability == "" || facts["connected_slaves"] == "":
-		return nil
-	case facts["connected_slaves"] == "0":
-		return finding(fmt.Sprintf("store.durability is %s and redis has no replica: every hold is refused", durability),
-			"Connect a replica, or set store.durability: async.")
-	case durability == "waitaof1" && older(facts["redis_version"], 7, 2):
-		return finding("store.durability is waitaof1, and redis is older than 7.2: every hold is refused",
-			"Upgrade it, or set store.durability: wait1.")
-	case durability == "waitaof1" && facts["aof_enabled"] == "0":
-		return finding("store.durability is waitaof1, and redis has no append-only file: every hold is refused",
-			"Set appendonly yes on all servers.")
-	}
-	return nil
+// server returns the Server with given facts, to which it adds what only CONFIG shows.
+func server(ctx context.Context, rdb redis.UniversalClient, facts Facts) *Server {
+	s := &Server{rdb, facts, readSettings(ctx, rdb)}
+	s.conf.complete(facts)
+	return s
+}
+
+// denies reports whether the server understood a command and refused it.
+func denies(err error) bool {
+	text := err.Error()
+	return strings.HasPrefix(text, "NOPERM") || strings.HasPrefix(text, "ERR unknown command")
 }
 
 // awayFix returns the fix for a Redis that does not respond.
@@ -145,83 +72,80 @@ func awayFix(err error) string {
 	return "Check that it is running and that this machine can reach it."
 }
 
-// StoreMore checks for what makes a store slow or fragile. deadline is how long a call waits
+// Condition checks for what makes a store slow or fragile. deadline is how long a call waits
 // for it.
-func StoreMore(ctx context.Context, rdb redis.UniversalClient, facts Facts, deadline time.Duration) []Finding {
-	var out []Finding
-	add := func(level Level, what, fix string) {
-		out = append(out, Finding{Area: area, Level: level, What: what, Fix: fix})
-	}
-	name, version := program(facts)
+func (s *Server) Condition(ctx context.Context, r *Report, deadline time.Duration) {
+	name, version := s.program()
 	if since := patchedSince(name, version); since != "" {
-		add(Warning, fmt.Sprintf("%s %s lacks the fix for CVE-2025-49844: clients that can run scripts can run any "+
-			"code", name,
-			version),
-			fmt.Sprintf("Upgrade to %s or newer, and keep other clients off it.", since))
+		r.Add(Warning, fmt.Sprintf("%s %s lacks the fix for CVE-2025-49844: clients that can run scripts can run any "+
+			"code", name, version), fmt.Sprintf("Upgrade to %s or newer, and keep other clients off it.", since))
 	}
-	if facts["role"] == "slave" {
-		add(Error, "this redis is a replica: it accepts no writes", "Set redis.addresses to the primary, or use mode: "+
-			"sentinel.")
+	if s.facts["role"] == "slave" {
+		r.Add(Error, "this redis is a replica: it accepts no writes",
+			"Set redis.addresses to the primary, or use mode: sentinel.")
 	}
-	if facts["aof_enabled"] == "1" && facts["aof_last_write_status"] == "err" {
-		add(Error, "redis cannot write its append-only file", "Check its disk and its log.")
+	if s.facts["aof_enabled"] == "1" && s.facts["aof_last_write_status"] == "err" {
+		r.Add(Error, "redis cannot write its append-only file", "Check its disk and its log.")
 	}
-	if facts["loading"] == "1" {
-		add(Error, "redis is still loading its data", "Wait until it has finished.")
+	if s.facts["loading"] == "1" {
+		r.Add(Error, "redis is still loading its data", "Wait until it has finished.")
 	}
-	out = append(out, untested(facts)...)
-	out = append(out, memory(ctx, rdb, facts)...)
-	out = append(out, hidden(facts)...)
-	if readSettings(ctx, rdb).denied {
-		add(OK, "redis has no CONFIG, as usual for a managed service: compare its appendfsync and min-replicas-to-write "+
+	var major int
+	if n, _ := fmt.Sscanf(version, "%d.", &major); n == 1 && major > newest[name] {
+		r.Add(Warning, fmt.Sprintf("%s %s is newer than this llmguard, which was tested with %s up to %d", name, version,
+			name, newest[name]), "Update llmguard, or test it with this server first.")
+	}
+	s.memory(ctx, r)
+	if s.facts["run_id"] == "" && s.facts["master_replid"] == "" {
+		r.Add(Warning, "redis does not report its run id (INFO server, INFO replication): a failover is not noticed, and "+
+			"charges that it loses are not written again", "Use a service that reports it, or set store.durability: wait1.")
+	}
+	if s.conf.denied {
+		r.Add(OK, "redis has no CONFIG, as usual for a managed service: compare its appendfsync and min-replicas-to-write "+
 			"with the documentation yourself", "")
 	}
-	middle, most, err := latency(ctx, rdb)
-	switch {
-	case err != nil:
-		add(Error, fmt.Sprintf("redis does not answer: %v", err), awayFix(err))
-	case middle > deadline/2:
-		add(Error, fmt.Sprintf("redis takes %s to answer: each call makes two requests, and is refused if one takes "+
-			"longer than store.deadline (%s)",
-			middle, deadline), "Move it closer to llmguard, and check SLOWLOG GET.")
-	case middle > deadline/10:
-		add(Warning, fmt.Sprintf("redis takes %s to answer; each call waits for two answers", middle),
-			"Move it closer to llmguard, and check SLOWLOG GET.")
-	default:
-		add(OK, fmt.Sprintf("%s %s answers in %s (slowest of %d: %s)", name, cmp.Or(version, "of unknown version"),
-			middle, looks, most), "")
-	}
-	return out
+	s.latency(ctx, r, deadline)
 }
 
-func memory(ctx context.Context, rdb redis.UniversalClient, facts Facts) []Finding {
-	used, _ := strconv.ParseInt(facts["used_memory"], 10, 64)
-	most, _ := strconv.ParseInt(facts["maxmemory"], 10, 64)
+// memory checks how much of its memory is used.
+func (s *Server) memory(ctx context.Context, r *Report) {
+	used, _ := strconv.ParseInt(s.facts["used_memory"], 10, 64)
+	most, _ := strconv.ParseInt(s.facts["maxmemory"], 10, 64)
 	switch {
-	case facts["used_memory"] == "":
+	case s.facts["used_memory"] == "":
+		r.Add(Warning, "redis does not report its memory (INFO memory): queue.memory_share and ledger.memory_share have no "+
+			"effect", "Alert on its memory in the service, and set ledger.max_entries and queue.result_ttl so that it suffices.")
 	case most == 0:
-		return []Finding{{
-			Area: area, Level: Warning,
-			What: "redis has no maxmemory: it grows until the machine runs out of memory",
-			Fix:  "Set maxmemory below the machine's memory, and alert well before it is reached.",
-		}}
+		r.Add(Warning, "redis has no maxmemory: it grows until the machine runs out of memory",
+			"Set maxmemory below the machine's memory, and alert well before it is reached.")
 	case used >= most:
-		return []Finding{{
-			Area: area, Level: Error,
-			What: fmt.Sprintf("redis has no memory left (%d of %d bytes): calls get 503 store_full%s", used, most,
-				mostCounted(ctx, rdb)),
-			Fix: "Raise maxmemory. What frees memory still works: end runs, cancel jobs, delete files, disable or purge " +
-				"orgs. `llmguard doctor --keys` shows what takes the memory.",
-		}}
+		r.Add(Error, fmt.Sprintf("redis has no memory left (%d of %d bytes): calls get 503 store_full%s", used, most,
+			mostCounted(ctx, s.rdb)),
+			"Raise maxmemory. What frees memory still works: end runs, cancel jobs, delete files, disable or purge "+
+				"orgs. `llmguard doctor --keys` shows what takes the memory.")
 	case used*100/most >= 80:
-		return []Finding{{
-			Area: area, Level: Warning,
-			What: fmt.Sprintf("redis uses %d%% of its maxmemory; no jobs are accepted beyond queue.memory_share%s",
-				used*100/most, mostCounted(ctx, rdb)),
-			Fix: "Raise maxmemory, or lower queue.result_ttl and ledger.max_entries.",
-		}}
+		r.Add(Warning, fmt.Sprintf("redis uses %d%% of its maxmemory; no jobs are accepted beyond queue.memory_share%s",
+			used*100/most, mostCounted(ctx, s.rdb)), "Raise maxmemory, or lower queue.result_ttl and ledger.max_entries.")
 	}
-	return nil
+}
+
+// latency checks how fast it answers, and says so.
+func (s *Server) latency(ctx context.Context, r *Report, deadline time.Duration) {
+	name, version := s.program()
+	const closer = "Move it closer to llmguard, and check SLOWLOG GET."
+	middle, most, err := pings(ctx, s.rdb)
+	switch {
+	case err != nil:
+		r.Add(Error, fmt.Sprintf("redis does not answer: %v", err), awayFix(err))
+	case middle > deadline/2:
+		r.Add(Error, fmt.Sprintf("redis takes %s to answer: each call makes two requests, and is refused if one takes "+
+			"longer than store.deadline (%s)", middle, deadline), closer)
+	case middle > deadline/10:
+		r.Add(Warning, fmt.Sprintf("redis takes %s to answer; each call waits for two answers", middle), closer)
+	default:
+		r.Add(OK, fmt.Sprintf("%s %s answers in %s (slowest of %d: %s)", name, cmp.Or(version, "of unknown version"),
+			middle, looks, most), "")
+	}
 }
 
 // mostCounted names the org whose callers keep most in Redis; empty if none keeps anything.
@@ -233,11 +157,11 @@ func mostCounted(ctx context.Context, rdb redis.UniversalClient) string {
 	return fmt.Sprintf("; callers of org %s keep most in it, %d bytes", org, bytes)
 }
 
-// looks is the number of PINGs that latency sends.
+// looks is how many PINGs are timed.
 const looks = 20
 
-// latency returns the median and the maximum time of a PING.
-func latency(ctx context.Context, rdb redis.UniversalClient) (middle, most time.Duration, err error) {
+// pings returns the median and the maximum time of a PING.
+func pings(ctx context.Context, rdb redis.UniversalClient) (middle, most time.Duration, err error) {
 	var all []time.Duration
 	for range looks {
 		asked := time.Now()
@@ -248,6 +172,18 @@ func latency(ctx context.Context, rdb redis.UniversalClient) (middle, most time.
 	}
 	slices.Sort(all)
 	return all[len(all)/2], all[len(all)-1], nil
+}
+
+// newest is the newest tested major version of each program.
+var newest = map[string]int{"redis": 8, "valkey": 9}
+
+// program returns which server it is, and its version. Valkey has a redis_version too, for old
+// clients.
+func (s *Server) program() (name, version string) {
+	if v := s.facts["valkey_version"]; v != "" {
+		return "valkey", v
+	}
+	return "redis", s.facts["redis_version"]
 }
 
 // patched are the first versions of each branch with the fix for CVE-2025-49844, by program.

@@ -24,56 +24,54 @@ const upstreamTime = 15 * time.Second
 // Upstreams requests the list of models from every provider, which costs nothing. It checks
 // that the provider responds and accepts the credential, that the clocks agree, and that the
 // models in the pools have prices.
-func Upstreams(ctx context.Context, policy *guard.Policy) []Finding {
+func Upstreams(ctx context.Context, r *Report, policy *guard.Policy) {
 	all := policy.Providers.All()
-	found := make([][]Finding, len(all))
+	found := make([]Report, len(all))
 	var wg sync.WaitGroup
 	for i, p := range all {
-		wg.Go(func() { found[i] = upstream(ctx, policy, p) })
+		found[i].Area = "provider " + p.ID
+		wg.Go(func() { upstream(ctx, &found[i], policy, p) })
 	}
 	wg.Wait()
-	return slices.Concat(found...)
+	for _, one := range found {
+		r.Findings = append(r.Findings, one.Findings...)
+	}
 }
 
-func upstream(ctx context.Context, policy *guard.Policy, p *providers.Provider) []Finding {
-	var out []Finding
-	add := func(level Level, what, fix string) {
-		out = append(out, Finding{Area: "provider " + p.ID, Level: level, What: what, Fix: fix})
-	}
+func upstream(ctx context.Context, r *Report, policy *guard.Policy, p *providers.Provider) {
 	ctx, cancel := context.WithTimeout(ctx, upstreamTime)
 	defer cancel()
 	asked := time.Now()
 	resp, err := p.Send(ctx, providers.Request{Method: http.MethodGet, Path: "/models"})
 	if err != nil {
 		what, fix := unreachable(err)
-		add(Error, fmt.Sprintf("%s is unreachable: %s", p.BaseURL.Host, what), fix)
-		return out
+		r.Add(Error, fmt.Sprintf("%s is unreachable: %s", p.BaseURL.Host, what), fix)
+		return
 	}
 	defer resp.Body.Close()
 	took := time.Since(asked).Round(time.Millisecond)
 	if there, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		// The header has whole seconds, and caches in between make it older.
 		if skew := budget.ClockSkew(asked.Add(-2*time.Second), time.Now().Add(time.Second), there); skew.Abs() > time.Minute {
-			add(Warning, fmt.Sprintf("its clock is %s ahead of this machine's", skew.Round(time.Second)),
+			r.Add(Warning, fmt.Sprintf("its clock is %s ahead of this machine's", skew.Round(time.Second)),
 				"Synchronize this machine's clock (NTP): prices and key expiry depend on it.")
 		}
 	}
 	switch s := resp.StatusCode; {
 	case s == http.StatusUnauthorized, s == http.StatusForbidden:
-		add(Error, fmt.Sprintf("it rejects the API key (status %d)", s),
+		r.Add(Error, fmt.Sprintf("it rejects the API key (status %d)", s),
 			"Check that api_key is a key of this account and not revoked.")
 	case s == http.StatusNotFound, s == http.StatusMethodNotAllowed:
-		add(Warning, fmt.Sprintf("it answers in %s, but does not list models (status %d), so the API key was not tested",
+		r.Add(Warning, fmt.Sprintf("it answers in %s, but does not list models (status %d), so the API key was not tested",
 			took, s), "Check base_url: it ends with the version segment, such as https://api.openai.com/v1.")
 	case s == http.StatusTooManyRequests:
-		add(Warning, "it answers, but refuses requests right now (status 429)", "Its quota is used up, by llmguard or by "+
+		r.Add(Warning, "it answers, but refuses requests right now (status 429)", "Its quota is used up, by llmguard or by "+
 			"others.")
 	case s >= 300:
-		add(Error, fmt.Sprintf("it answers with status %d", s), "Check base_url and the provider's status page.")
+		r.Add(Error, fmt.Sprintf("it answers with status %d", s), "Check base_url and the provider's status page.")
 	default:
-		out = append(out, listed(policy, p, resp.Body, took))
+		listed(r, policy, p, resp.Body, took)
 	}
-	return out
 }
 
 // unreachable explains why a request did not arrive.
@@ -96,18 +94,15 @@ func unreachable(err error) (what, fix string) {
 }
 
 // listed checks for models that would be accepted but have no price.
-func listed(policy *guard.Policy, p *providers.Provider, body io.Reader, took time.Duration) Finding {
-	f := Finding{
-		Area: "provider " + p.ID, Level: OK,
-		What: fmt.Sprintf("%s answers in %s and accepts the API key", p.BaseURL.Host, took),
-	}
+func listed(r *Report, policy *guard.Policy, p *providers.Provider, body io.Reader, took time.Duration) {
+	f := r.Add(OK, fmt.Sprintf("%s answers in %s and accepts the API key", p.BaseURL.Host, took), "")
 	var list struct {
 		Data []struct {
 			ID string `json:"id"`
 		} `json:"data"`
 	}
 	if json.NewDecoder(io.LimitReader(body, 8<<20)).Decode(&list) != nil || policy.UnknownPrice != nil {
-		return f
+		return
 	}
 	var without []string
 	for _, m := range list.Data {
@@ -129,5 +124,4 @@ func listed(policy *guard.Policy, p *providers.Provider, body io.Reader, took ti
 			len(list.Data), text)
 		f.Fix = "If you need them, add prices or set unknown_model_price."
 	}
-	return f
 }

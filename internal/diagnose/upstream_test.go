@@ -35,12 +35,18 @@ func policyOf(t *testing.T, base string) *guard.Policy {
 	return &guard.Policy{Providers: set, Catalogue: catalogue}
 }
 
+func upstreams(ctx context.Context, policy *guard.Policy) []Finding {
+	var r Report
+	Upstreams(ctx, &r, policy)
+	return r.Findings
+}
+
 func TestUpstreams(t *testing.T) {
 	f := func(level Level, want string, answer http.HandlerFunc) {
 		t.Helper()
 		srv := httptest.NewServer(answer)
 		defer srv.Close()
-		found := Upstreams(t.Context(), policyOf(t, srv.URL+"/v1"))
+		found := upstreams(t.Context(), policyOf(t, srv.URL+"/v1"))
 		text := fmt.Sprint(found)
 		if len(found) == 0 || found[0].Level != level || !strings.Contains(text, want) {
 			t.Errorf("got %s, want %s %q", text, level, want)
@@ -72,13 +78,13 @@ func TestUpstreams(t *testing.T) {
 	})
 	gone := httptest.NewServer(status(200))
 	gone.Close()
-	found := Upstreams(t.Context(), policyOf(t, gone.URL))
+	found := upstreams(t.Context(), policyOf(t, gone.URL))
 	if len(found) != 1 || found[0].Level != Error || !strings.Contains(found[0].What, "connection refused") || found[0].Fix == "" {
 		t.Errorf("nobody listens: %v", found)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if found := Upstreams(ctx, policyOf(t, gone.URL)); len(found) != 1 || found[0].Level != Error {
+	if found := upstreams(ctx, policyOf(t, gone.URL)); len(found) != 1 || found[0].Level != Error {
 		t.Errorf("cancelled: %v", found)
 	}
 }

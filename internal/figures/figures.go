@@ -51,6 +51,17 @@ func thousands(digits string) string {
 	return digits
 }
 
+// Plural formats a count of things: "1 org", "2 orgs", "3 entries", "4 keys".
+func Plural(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	if stem, ok := strings.CutSuffix(thing, "y"); ok && strings.TrimRight(stem, "aeou") == stem {
+		thing = stem + "ie"
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // Compact formats a number in six characters: 950, 12.3k, 4.0M.
 func Compact(n int64) string {
 	switch {

@@ -192,6 +192,19 @@ type Stop struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// Text describes the stop of an org, or of AllOrgs, in a line.
+func (s *Stop) Text(org string) string {
+	text := "org " + org
+	if org == AllOrgs {
+		text = "all orgs"
+	}
+	text += " since " + s.Created.UTC().Format(time.RFC3339) + " by " + s.By
+	if s.Reason != "" {
+		text += ": " + s.Reason
+	}
+	return text
+}
+
 // SealPlace returns the context that a credential's encryption is bound to.
 func SealPlace(org, provider string) []string { return []string{"credential", org, provider} }
 

@@ -8,9 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/app/checks"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/calibration"
@@ -157,7 +156,7 @@ func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 		Queue: p.Queue, Pools: p.Queue.Pools, Batches: p.Batches, TrustedProxies: p.Config.TrustedProxies, Redis: p.Redis,
 		Log:      p.Log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(p.Identities.Effective(), 1) },
-		Stopped:  func() []string { return stopped(p.Identities) },
+		Stopped:  func(ctx context.Context) []string { return stopped(ctx, p) },
 		PendingRequests: func() (n int) {
 			for _, r := range p.Identities.Store.Snapshot().RaiseRequests("") {
 				if r.Status(time.Now()) == tenants.RaisePending {
@@ -166,49 +165,14 @@ func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 			}
 			return n
 		},
-		Webhooks: p.Webhooks,
-		Findings: func(ctx context.Context) []console.Fault { return findings(ctx, p) },
+		Findings: func(ctx context.Context) []diagnose.Finding { return checks.State(ctx, p) },
 	})
 }
 
 // stopped describes what spending is stopped.
-func stopped(ids *app.Identities) (out []string) {
-	if ids.Policy().Stopped {
-		out = append(out, "All spending is stopped by kill_switch: stop in the configuration file.")
-	}
-	stops := ids.Store.Snapshot().Stops
-	for _, org := range slices.Sorted(maps.Keys(stops)) {
-		s, what, how := stops[org], "The spending of org "+org, "llmguard resume --org "+org
-		if org == tenants.AllOrgs {
-			what, how = "All spending", "llmguard resume"
-		}
-		text := fmt.Sprintf("%s is stopped since %s by %s", what, s.Created.UTC().Format("2006-01-02 15:04 UTC"), s.By)
-		if s.Reason != "" {
-			text += ": " + s.Reason
-		}
-		out = append(out, text+". Resume it with "+how+".")
-	}
-	return out
-}
-
-// findings returns the problems with the store and the prices of a process.
-func findings(ctx context.Context, p *app.Parts) (out []console.Fault) {
-	found, facts := diagnose.Store(ctx, p.Redis)
-	if facts != nil {
-		found = append(found, diagnose.StoreMore(ctx, p.Redis, facts, p.Config.Store.Deadline)...)
-	}
-	for _, f := range found {
-		if f.Level != diagnose.OK {
-			out = append(out, console.Fault{Severe: f.Level == diagnose.Error, What: f.What, Fix: f.Fix})
-		}
-	}
-	prices := p.Guard.Policy().Catalogue
-	if age := prices.Age(time.Now()); age > diagnose.OldPrices {
-		out = append(out, console.Fault{
-			What: fmt.Sprintf("prices were last checked %d days ago, on %s", int(age/(24*time.Hour)),
-				prices.AsOf().Format(time.DateOnly)),
-			Fix: "Run llmguard prices verify, then update llmguard or set prices in the configuration.",
-		})
+func stopped(ctx context.Context, p *app.Parts) (out []string) {
+	for _, f := range checks.Stops(ctx, p) {
+		out = append(out, f.What+". "+f.Fix)
 	}
 	return out
 }

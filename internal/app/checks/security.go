@@ -1,62 +1,39 @@
-package app
+package checks
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"net/url"
 	"os"
 	"strings"
-	"time"
 
-	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/diagnose"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/listen"
 )
 
-// CheckExposure finds what a configuration exposes unnecessarily.
-func CheckExposure(cfg *config.Config) []diagnose.Finding {
-	e := &exposure{cfg: cfg}
-	e.credentials()
-	e.literals()
-	e.adminListener()
-	e.proxies()
-	e.secrets()
-	return e.out
-}
-
-// exposure collects findings.
-type exposure struct {
-	cfg *config.Config
-	out []diagnose.Finding
-}
-
-func (e *exposure) warn(path, what, fix string) {
-	e.out = append(e.out, diagnose.Finding{
-		Area: "security", Level: diagnose.Warning, What: path + ": " + what, Fix: fix,
-		File: e.cfg.Name, Path: path,
-	})
-}
-
-// credentials looks for keys and passwords that cross the internet unencrypted.
-func (e *exposure) credentials() {
+// clearCredentials looks for keys and passwords that cross the internet unencrypted.
+func clearCredentials(_ context.Context, e *examination, r *diagnose.Report) {
 	const fix = "Use https, or a host inside your own network."
 	for i, p := range e.cfg.Providers {
 		if (p.APIKey != "" || len(p.Headers) > 0) && clearAndPublic(p.BaseURL, "http") {
-			e.warn(fmt.Sprintf("providers[%d].base_url", i), "the key of "+p.ID+" is sent unencrypted to a public host", fix)
+			r.At(fmt.Sprintf("providers[%d].base_url", i), diagnose.Warning,
+				"the key of "+p.ID+" is sent unencrypted to a public host", fix)
 		}
 	}
 	if len(e.cfg.Tracing.Headers) > 0 && clearAndPublic(e.cfg.Tracing.Endpoint, "http") {
-		e.warn("tracing.endpoint", "tracing.headers are sent unencrypted to a public host", fix)
+		r.At("tracing.endpoint", diagnose.Warning, "tracing.headers are sent unencrypted to a public host", fix)
 	}
 	if u := e.cfg.Redis.URL.Reveal(); strings.Contains(u, "@") && clearAndPublic(u, "redis") {
-		e.warn("redis.url", "the password is sent unencrypted to a public host",
+		r.At("redis.url", diagnose.Warning, "the password is sent unencrypted to a public host",
 			"Use rediss://, or a host inside your own network.")
 	}
-	if r := e.cfg.Redis; r.Password != "" && !r.TLS.Enabled {
-		for i, address := range r.Addresses {
+	if c := e.cfg.Redis; c.Password != "" && !c.TLS.Enabled {
+		for i, address := range c.Addresses {
 			if !strings.HasPrefix(address, "/") && public(address) {
-				e.warn(fmt.Sprintf("redis.addresses[%d]", i), "redis.password is sent unencrypted to a public host",
+				r.At(fmt.Sprintf("redis.addresses[%d]", i), diagnose.Warning,
+					"redis.password is sent unencrypted to a public host",
 					"Set redis.tls.enabled, or use a host inside your own network.")
 			}
 		}
@@ -81,28 +58,25 @@ func public(host string) bool {
 }
 
 // literals looks for secrets in a file that every user of the machine can read.
-func (e *exposure) literals() {
+func literals(_ context.Context, e *examination, r *diagnose.Report) {
 	const others = 0o004
 	info, err := os.Stat(e.cfg.Name)
 	if err != nil || info.Mode().Perm()&others == 0 || len(e.cfg.Literals) == 0 {
 		return
 	}
-	secrets := "1 secret"
-	if n := len(e.cfg.Literals); n > 1 {
-		secrets = fmt.Sprintf("%d secrets", n)
-	}
-	e.warn(e.cfg.Literals[0], fmt.Sprintf("the file has mode %04o, so every user of this machine can read %s in it",
-		info.Mode().Perm(), secrets),
+	r.At(e.cfg.Literals[0], diagnose.Warning,
+		fmt.Sprintf("the file has mode %04o, so every user of this machine can read %s in it", info.Mode().Perm(),
+			figures.Plural(int64(len(e.cfg.Literals)), "secret")),
 		"Write ${NAME} or file:/run/secrets/NAME instead, or chmod 0640 the file.")
 }
 
 // adminListener checks whether the operators' listener is open to every network.
-func (e *exposure) adminListener() {
+func adminListener(_ context.Context, e *examination, r *diagnose.Report) {
 	a := e.cfg.Admin
 	ip, err := netip.ParseAddr(listen.HostName(a.Listen))
 	everywhere := strings.HasPrefix(a.Listen, ":") || err == nil && ip.IsUnspecified()
 	if everywhere && (!a.TLS.Enabled() || a.MetricsToken == "") {
-		e.warn("admin.listen", a.Listen+
+		r.At("admin.listen", diagnose.Warning, a.Listen+
 			" listens on every network interface: anyone who reaches it can read the metrics and try keys",
 			"Listen on 127.0.0.1 or an internal address, or block the port (NetworkPolicy, firewall) and set admin.tls and "+
 				"admin.metrics_token.")
@@ -113,32 +87,32 @@ func (e *exposure) adminListener() {
 // private.
 const fewBits4, fewBits6 = 8, 16
 
-// proxies looks for trusted proxies that any client can be.
-func (e *exposure) proxies() {
+// trustedProxies looks for trusted proxies that any client can be.
+func trustedProxies(_ context.Context, e *examination, r *diagnose.Report) {
 	for i, p := range e.cfg.TrustedProxies {
 		if bits := p.Bits(); p.Addr().Is4() && bits < fewBits4 || p.Addr().Is6() && bits < fewBits6 && !p.Addr().IsPrivate() {
-			e.warn(fmt.Sprintf("trusted_proxies[%d]", i),
+			r.At(fmt.Sprintf("trusted_proxies[%d]", i), diagnose.Warning,
 				p.String()+" lets callers forge the address that key networks and the limit on wrong keys rely on",
 				"List only the addresses of your load balancers.")
 		}
 	}
 }
 
-// secrets looks for secrets that can be guessed.
-func (e *exposure) secrets() {
+// guessableSecrets looks for secrets that can be guessed.
+func guessableSecrets(_ context.Context, e *examination, r *diagnose.Report) {
 	const fix = "Generate a new one with `openssl rand -hex 32` and put it first in the list; the old one still verifies."
 	for i, p := range e.cfg.Auth.Peppers {
 		if guessable(p.Secret.Reveal()) {
-			e.warn(fmt.Sprintf("auth.peppers[%d].secret", i), "can be guessed", fix)
+			r.At(fmt.Sprintf("auth.peppers[%d].secret", i), diagnose.Warning, "can be guessed", fix)
 		}
 	}
 	for i, k := range e.cfg.Queue.SealKeys {
 		if guessable(k.Secret.Reveal()) {
-			e.warn(fmt.Sprintf("queue.seal_keys[%d].secret", i), "can be guessed", fix)
+			r.At(fmt.Sprintf("queue.seal_keys[%d].secret", i), diagnose.Warning, "can be guessed", fix)
 		}
 	}
 	if token := e.cfg.Admin.MetricsToken.Reveal(); token != "" && guessable(token) {
-		e.warn("admin.metrics_token", "can be guessed", "Generate one with `openssl rand -hex 32`.")
+		r.At("admin.metrics_token", diagnose.Warning, "can be guessed", "Generate one with `openssl rand -hex 32`.")
 	}
 }
 
@@ -166,26 +140,4 @@ func guessable(secret string) bool {
 		}
 	}
 	return false
-}
-
-// CheckBounds finds orgs and users with calls that no enforced limit on cost, tokens or
-// requests and no spend cap counts. cfg must contain the current orgs.
-func CheckBounds(cfg *config.Config, policy *guard.Policy, now time.Time) []diagnose.Finding {
-	var out []diagnose.Finding
-	for i := range cfg.Orgs {
-		o := &cfg.Orgs[i]
-		in := policy.Orgs[o.ID]
-		if in == nil {
-			continue
-		}
-		b := policy.Bound(in, o.CallerKeys(now), now)
-		if !b.None {
-			continue
-		}
-		out = append(out, diagnose.Finding{
-			Area: "limits", Level: diagnose.Warning, What: b.Warning(o.ID), Fix: guard.BoundFix(o.ID),
-			File: cfg.Name, Path: fmt.Sprintf("orgs[%d].id", i),
-		})
-	}
-	return out
 }

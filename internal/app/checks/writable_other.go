@@ -1,6 +1,6 @@
 //go:build !unix
 
-package app
+package checks
 
 // writable reports why this process cannot create files in a directory. It never does on
 // this system, which has no such check.

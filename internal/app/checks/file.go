@@ -1,0 +1,231 @@
+package checks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/diagnose"
+	"github.com/llmguard/llmguard/internal/figures"
+	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
+)
+
+// longExpired is how long ago a key must have expired to be reported.
+const longExpired = 30 * 24 * time.Hour
+
+// contents summarizes the file.
+func contents(_ context.Context, e *examination, r *diagnose.Report) {
+	var users, keys, limits int
+	for _, o := range e.cfg.Orgs {
+		users, limits = users+len(o.Users), limits+len(o.Limits)
+		for _, u := range o.Users {
+			keys, limits = keys+len(u.Keys), limits+len(u.Limits)
+		}
+	}
+	count := func(n int, thing string) string { return figures.Plural(int64(n), thing) }
+	r.Add(diagnose.OK, strings.Join([]string{
+		count(len(e.cfg.Providers), "provider"), count(len(e.cfg.Orgs), "org"), count(users, "user"),
+		count(keys, "key"), count(limits, "limit"),
+	}, ", "), "")
+}
+
+// poolsWithoutCalls looks for pools that get no calls because an earlier one matches all of their
+// models.
+func poolsWithoutCalls(_ context.Context, e *examination, r *diagnose.Report) {
+	for i, p := range e.cfg.Providers {
+		for j, pool := range p.Pools {
+			path := fmt.Sprintf("providers[%d].pools[%d]", i, j)
+			for _, before := range p.Pools[:j] {
+				if takesAll(before.Models, pool.Models) {
+					r.At(path, diagnose.Warning,
+						fmt.Sprintf("pool %s gets no calls: pool %s, listed before it, matches all of its models", pool.ID, before.ID),
+						"Pools are tried in order: put the one with the wider pattern last.")
+					break
+				}
+			}
+		}
+		if before := catchAll(e.cfg, i); before != nil {
+			r.At(fmt.Sprintf("providers[%d].id", i), diagnose.Warning,
+				fmt.Sprintf("provider %s gets no calls: provider %s, listed before it, matches every model", p.ID, before.ID),
+				"Providers are tried in order: name the models of "+before.ID+
+					"'s pools, or set providers of the orgs that are to use "+p.ID+".")
+		}
+	}
+}
+
+// takesAll reports whether each pattern of list is one of patterns, or matches one.
+func takesAll(patterns, list []string) bool {
+	return !slices.ContainsFunc(list, func(one string) bool {
+		return !slices.Contains(patterns, one) && !slices.ContainsFunc(patterns, func(p string) bool {
+			return providers.Match(p, one)
+		})
+	})
+}
+
+// catchAll returns an earlier provider that takes every call meant for the i-th; nil if
+// there is none, or if an org of the file omits it and lists the i-th.
+func catchAll(cfg *config.Config, i int) *config.Provider {
+	for n := range cfg.Providers[:i] {
+		before := &cfg.Providers[n]
+		whole := slices.ContainsFunc(before.Pools, func(p config.Pool) bool { return slices.Contains(p.Models, "*") })
+		passed := slices.ContainsFunc(cfg.Orgs, func(o config.Org) bool {
+			return !slices.Contains(o.Providers, before.ID) && slices.Contains(o.Providers, cfg.Providers[i].ID)
+		})
+		if whole && !passed {
+			return before
+		}
+	}
+	return nil
+}
+
+// baseURLs looks for base URLs with a missing or duplicate version segment.
+func baseURLs(_ context.Context, e *examination, r *diagnose.Report) {
+	for i, p := range e.cfg.Providers {
+		u, err := url.Parse(p.BaseURL)
+		if err != nil {
+			continue
+		}
+		path := fmt.Sprintf("providers[%d].base_url", i)
+		switch parts := strings.Split(strings.Trim(u.Path, "/"), "/"); {
+		case p.Kind != "azure" && parts[0] == "":
+			r.At(path, diagnose.Warning, "has no path: calls go to "+strings.TrimRight(p.BaseURL, "/")+"/chat/completions",
+				"End it with the version segment, such as "+strings.TrimRight(p.BaseURL, "/")+"/v1.")
+		case len(parts) > 1 && isVersion(parts[len(parts)-1]) && parts[len(parts)-1] == parts[len(parts)-2]:
+			r.At(path, diagnose.Warning, "ends with the version segment twice: "+u.Path,
+				"End it with one, such as https://api.openai.com/v1.")
+		case p.Kind == "azure" && isVersion(parts[len(parts)-1]):
+			r.At(path, diagnose.Warning, "ends with "+u.Path+", and kind azure appends /openai/v1 or /openai/deployments",
+				"End it with the resource, such as https://NAME.openai.azure.com.")
+		}
+	}
+}
+
+func isVersion(segment string) bool {
+	return len(segment) > 1 && segment[0] == 'v' && segment[1] >= '1' && segment[1] <= '9'
+}
+
+func expiredKeys(_ context.Context, e *examination, r *diagnose.Report) {
+	expired := func(path, id string, at time.Time) {
+		if age := time.Since(at); !at.IsZero() && age > longExpired {
+			r.At(path+".expires", diagnose.Warning,
+				fmt.Sprintf("key %s expired %d days ago, on %s", id, age/(24*time.Hour), at.UTC().Format(time.DateOnly)),
+				"Remove it, or create a new one.")
+		}
+	}
+	for i, k := range e.cfg.Admin.Keys {
+		expired(fmt.Sprintf("admin.keys[%d]", i), k.ID, k.Expires)
+	}
+	for i, o := range e.cfg.Orgs {
+		for j, u := range o.Users {
+			for n, k := range u.Keys {
+				expired(fmt.Sprintf("orgs[%d].users[%d].keys[%d]", i, j, n), k.ID, k.Expires)
+			}
+		}
+	}
+}
+
+// downgrades looks for downgrade models that cannot serve a call.
+func downgrades(_ context.Context, e *examination, r *diagnose.Report) {
+	for i, o := range e.cfg.Orgs {
+		for _, model := range slices.Sorted(maps.Keys(o.Downgrade)) {
+			cheaper, path := o.Downgrade[model], fmt.Sprintf("orgs[%d].downgrade.%s", i, model)
+			target, err := e.policy.Providers.Resolve(cheaper, o.Providers)
+			if err != nil {
+				r.At(path, diagnose.Error, "no provider's pool serves "+cheaper+", so no call is downgraded to it",
+					"Add it to the models of a pool.")
+				continue
+			}
+			if e.unpriced(target) {
+				r.At(path, diagnose.Error, cheaper+" has no price, so no call is downgraded to it", "Add it under prices.")
+			}
+		}
+	}
+}
+
+// orgCalledAll looks for an org with the name that means every org elsewhere.
+func orgCalledAll(_ context.Context, e *examination, r *diagnose.Report) {
+	for i, o := range e.cfg.Orgs {
+		if o.ID == "all" {
+			r.At(fmt.Sprintf("orgs[%d].id", i), diagnose.Warning,
+				"where limits are set, the name all means every org; because this org uses the name, it means only this org",
+				"Put limits for every org under defaults.limits.")
+		}
+	}
+}
+
+// unpriced reports whether calls of a model are refused because it has no price.
+func (e *examination) unpriced(t providers.Target) bool {
+	var unknown *pricing.UnknownModelError
+	_, err := e.policy.Catalogue.Lookup(t.Provider.ID, t.Model, time.Now())
+	return errors.As(err, &unknown) && e.policy.UnknownPrice == nil
+}
+
+// models checks whether the models that orgs and keys list by name are served and priced. What
+// several may use is reported once.
+func models(_ context.Context, e *examination, r *diagnose.Report) {
+	said := map[string]bool{} // by area and model
+	report := func(area, model string, level diagnose.Level, what, fix string) {
+		r.Area = area
+		if !said[area+" "+model] {
+			said[area+" "+model] = true
+			r.Add(level, what, fix)
+		}
+	}
+	look := func(where string, models, only []string) {
+		for _, model := range models {
+			if strings.Contains(model, "*") {
+				continue
+			}
+			target, err := e.policy.Providers.Resolve(model, only)
+			switch {
+			case err != nil:
+				report("models", model, diagnose.Warning, where+" may use "+model+", which no provider's pool serves",
+					"Add it to the models of a pool, or remove it from the list.")
+			case e.unpriced(target):
+				report("prices", model, diagnose.Error, where+" may use "+model+", which has no price: calls are refused",
+					"Add it under prices.")
+			}
+		}
+	}
+	for _, o := range e.cfg.Orgs {
+		look("org "+o.ID, o.Models, o.Providers)
+		for _, u := range o.Users {
+			for _, k := range u.Keys {
+				look("key "+k.ID, k.Models, o.Providers)
+			}
+		}
+	}
+}
+
+// oldPrices checks when the prices were last checked.
+func oldPrices(_ context.Context, e *examination, r *diagnose.Report) {
+	if age := e.policy.Catalogue.Age(time.Now()); age > diagnose.OldPrices {
+		r.Add(diagnose.Warning, fmt.Sprintf("the oldest price was last checked %d days ago, on %s", age/(24*time.Hour),
+			e.policy.Catalogue.AsOf().Format(time.DateOnly)), "Update llmguard, or run `llmguard prices update litellm`.")
+	}
+}
+
+// unbounded finds orgs and users with calls that no enforced limit on cost, tokens or requests
+// and no spend cap counts.
+func unbounded(_ context.Context, e *examination, r *diagnose.Report) {
+	now := time.Now()
+	for i := range e.orgs.Orgs {
+		o := &e.orgs.Orgs[i]
+		in := e.rules.Orgs[o.ID]
+		if in == nil {
+			continue
+		}
+		if b := e.rules.Bound(in, o.CallerKeys(now), now); b.None {
+			f := r.Add(diagnose.Warning, b.Warning(o.ID), guard.BoundFix(o.ID))
+			f.Path, f.Org = fmt.Sprintf("orgs[%d].id", i), o.ID
+		}
+	}
+}
