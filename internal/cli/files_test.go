@@ -97,49 +97,6 @@ func TestSchemaCoversStarter(t *testing.T) {
 	}
 }
 
-// TestCheckExitCodes: 0 for a good file, 1 for an invalid one, 2 for a valid one that cannot
-// work. --strict does not lower any of them.
-func TestCheckExitCodes(t *testing.T) {
-	s := newSite(t, "")
-	for _, test := range []struct {
-		name, text, want string
-		code             int
-	}{
-		{"good", "orgs: [{id: acme}]\n", "is valid: ", 0},
-		{"unknown model", "orgs: [{id: acme, models: [gpt-999]}]\n", "parses, but llmguard would not start", 2},
-		{"unknown field", "orgs: [{id: acme, modles: []}]\n", "did you mean \"models\"?", 1},
-		{"not YAML", "orgs: [\n", "llmguard.yaml:", 1},
-		{"wrong type", "orgs: 7\n", "llmguard.yaml:2:7", 1},
-		{"twice the same", "orgs: [{id: acme}, {id: acme}]\n", "acme", 1},
-		{"no number", "orgs: [{id: acme, weight: many}]\n", "weight", 1},
-	} {
-		s.write(test.text + "providers: [{id: openai, base_url: \"http://127.0.0.1:1\"}]\n")
-		out, notes, got := llmguard(t, "check", "-c", s.file)
-		if got != test.code || !strings.Contains(out+notes, test.want) {
-			t.Errorf("%s: exit code %d, want %d and %q:\n%s%s", test.name, got, test.code, test.want, out, notes)
-		}
-		_, _, got = llmguard(t, "check", "-c", s.file, "--strict")
-		if test.code > 0 && got != test.code {
-			t.Errorf("%s with --strict: exit code %d, want %d", test.name, got, test.code)
-		}
-	}
-}
-
-// TestCheckOpensNothing: without --live a file passes although no service it names is
-// reachable.
-func TestCheckOpensNothing(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "llmguard.yaml")
-	writeFile(t, file, "redis: {addresses: [\"127.0.0.1:1\"]}\nproviders: [{id: openai, base_url: \"http://127.0.0.1:1\"}]\norgs: [{id: acme}]\n")
-	out, notes, code := llmguard(t, "check", "-c", file)
-	if code != 0 {
-		t.Errorf("exit code %d:\n%s%s", code, out, notes)
-	}
-	out, _, code = llmguard(t, "check", "-c", file, "--live")
-	if code != 2 || !strings.Contains(out, "redis does not answer") || !strings.Contains(out, "openai") {
-		t.Errorf("--live: exit code %d, want 2 and both that do not answer:\n%s", code, out)
-	}
-}
-
 // TestCompletionOfferings: shells complete commands, flags, and the values of flags with a
 // fixed choice.
 func TestCompletionOfferings(t *testing.T) {

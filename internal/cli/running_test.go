@@ -2,7 +2,6 @@ package cli_test
 
 import (
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -62,51 +61,4 @@ func (l *live) reader() string {
 		return status(l.app.AdminURL()+"/admin/v1/orgs", made.Secret) == http.StatusOK
 	})
 	return made.Secret
-}
-
-// TestDoctor: a healthy process has no errors; an unreachable process or Redis is reported with
-// a fix.
-func TestDoctor(t *testing.T) {
-	l := newLive(t, "")
-	var r struct {
-		OK               bool
-		Errors, Warnings int
-		Findings         []struct{ Area, Level, What, Fix string }
-	}
-	l.read(&r, "doctor", "--url", l.app.AdminURL())
-	areas := map[string]bool{}
-	for _, f := range r.Findings {
-		areas[strings.Fields(f.Area)[0]] = true
-	}
-	if !r.OK || r.Errors != 0 || !areas["process"] || !areas["redis"] || !areas["money"] {
-		t.Errorf("a process that runs well: %+v", r)
-	}
-	gone := func(want string, args ...string) {
-		t.Helper()
-		out, _, code := llmguard(t, append([]string{"doctor", "-c", l.file}, args...)...)
-		if code != 2 || !strings.Contains(out, want) || !strings.Contains(out, "-> ") {
-			t.Errorf("doctor %v: exit code %d, want 2 and %q:\n%s", args, code, want, out)
-		}
-	}
-	gone("does not answer", "--url", "http://127.0.0.1:1")
-	gone("does not answer", "--url", l.app.AdminURL(), "--url", "http://127.0.0.1:1")
-	if r.Warnings > 0 {
-		gone("warning", "--url", l.app.AdminURL(), "--strict")
-	}
-	good, err := os.ReadFile(l.file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, l.file, strings.Replace(string(good), l.url, "redis://127.0.0.1:1", 1))
-	gone("redis does not answer", "--url", l.app.AdminURL())
-}
-
-// TestDoctorReady: the exit code is enough for a health check: 0 while the process is ready, 1
-// when it is unreachable.
-func TestDoctorReady(t *testing.T) {
-	l := newLive(t, "")
-	if out := l.must("doctor", "--ready", "--url", l.app.AdminURL()); out != "" {
-		t.Errorf("it prints %q", out)
-	}
-	l.refuses("connection refused", "doctor", "--ready", "--url", "http://127.0.0.1:1")
 }

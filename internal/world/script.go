@@ -53,6 +53,7 @@ func Scripts(t *testing.T, binary, dir string, seen func(operations []string)) {
 				e.Setenv("KEY_"+user, key)
 			}
 			e.Setenv("PROVIDER", w.Provider.BaseURL())
+			e.Setenv("REDIS", w.Redis.Addr)
 			e.Setenv("TOMORROW", time.Now().AddDate(0, 0, 1).UTC().Format(time.RFC3339))
 			e.Setenv("XDG_CONFIG_HOME", e.WorkDir)
 			w.tellAddress(e.Setenv)
@@ -75,6 +76,7 @@ func (w *World) tellAddress(set func(key, value string)) {
 	set("LLMGUARD_ADMIN_URL", w.Proxy.Admin)
 	set("LLMGUARD_ADMIN_KEY", w.Keys["ops"])
 	set("URL", w.Proxy.URL)
+	set("WORKER_URL", w.Worker.Admin)
 }
 
 // run is one command of a script. It returns what it prints, and why it failed.
