@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -71,17 +70,8 @@ func (o *doctorOptions) askReady(ctx context.Context) error {
 	}
 	defer client.CloseIdleConnections()
 	for _, url := range urls {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(url, "/")+"/readyz", nil)
-		if err != nil {
+		if err := diagnose.Ready(ctx, client, strings.TrimRight(url, "/")); err != nil {
 			return err
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s is not ready: %s", url, resp.Status)
 		}
 	}
 	return nil

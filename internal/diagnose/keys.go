@@ -73,7 +73,10 @@ const (
 	otherKeys = "other"
 )
 
-// keyCount counts the keys of a kind, or those of an org and a kind.
+// kept is an org, empty for all of them and for what belongs to none, and a pattern.
+type kept struct{ org, pattern string }
+
+// keyCount counts keys.
 type keyCount struct {
 	keys, measured, bytes, endless int64
 	example                        string // one of the endless
@@ -85,32 +88,30 @@ type keyReader struct {
 	kinds  []keyKind
 	every  int64 // one key in so many is measured
 	read   int64
-	total  map[string]*keyCount
-	orgs   map[string]map[string]*keyCount
+	counts map[kept]*keyCount
 }
 
-// found is a key that was read.
+// found is a key of the sample.
 type found struct {
-	name, org string
-	kind      *keyKind // nil: other
-	usage     *redis.IntCmd
-	ttl       *redis.DurationCmd
+	name string
+	kept
+	lasts bool
+	usage *redis.IntCmd
+	ttl   *redis.DurationCmd
 }
 
-func (f *found) pattern() string {
-	if f.kind == nil {
-		return otherKeys
+func (r *keyReader) of(k kept) *keyCount {
+	if r.counts[k] == nil {
+		r.counts[k] = &keyCount{}
 	}
-	return f.kind.pattern
+	return r.counts[k]
 }
 
 // Keys reports what keys there are and what memory they take. It only reads: SCAN for all keys,
 // MEMORY USAGE and PTTL for a sample. While a cluster moves slots, keys may be counted twice or
 // not at all.
 func Keys(ctx context.Context, rdb redis.UniversalClient, b KeyBounds) (*KeyReport, error) {
-	r := &keyReader{
-		bounds: b, kinds: newKeyKinds(), total: map[string]*keyCount{}, orgs: map[string]map[string]*keyCount{},
-	}
+	r := &keyReader{bounds: b, kinds: newKeyKinds(), counts: map[kept]*keyCount{}}
 	nodes, err := redisconn.Primaries(ctx, rdb)
 	if err != nil {
 		return nil, fmt.Errorf("find the servers: %w", err)
@@ -169,16 +170,16 @@ func (r *keyReader) count(ctx context.Context, node redis.UniversalClient, keys 
 	pipe := node.Pipeline()
 	var sample []found
 	for _, key := range keys {
-		f := found{name: key}
+		f := found{name: key, kept: kept{pattern: otherKeys}, lasts: true}
 		i := slices.IndexFunc(r.kinds, func(k keyKind) bool { return k.match(key) })
 		if i >= 0 {
-			f.kind = &r.kinds[i]
-			f.org = f.kind.org(key)
+			k := &r.kinds[i]
+			f.kept, f.lasts = kept{k.org(key), k.pattern}, k.lasts
 		}
-		kind := countOf(r.total, f.pattern())
+		kind := r.of(kept{pattern: f.pattern})
 		kind.keys++
 		if f.org != "" {
-			r.orgCount(&f).keys++
+			r.of(f.kept).keys++
 		}
 		if kind.measured < alwaysMeasured || rand.Int64N(r.every) == 0 {
 			kind.measured++
@@ -202,31 +203,17 @@ func (r *keyReader) count(ctx context.Context, node redis.UniversalClient, keys 
 // measure adds a key of the sample.
 func (r *keyReader) measure(f *found) {
 	bytes := f.usage.Val()
-	kind := countOf(r.total, f.pattern())
+	kind := r.of(kept{pattern: f.pattern})
 	kind.bytes += bytes
-	if f.kind != nil && !f.kind.lasts && f.ttl.Val() == -1 {
+	if !f.lasts && f.ttl.Val() == -1 {
 		kind.endless++
 		kind.example = cmp.Or(kind.example, f.name)
 	}
 	if f.org != "" {
-		c := r.orgCount(f)
+		c := r.of(f.kept)
 		c.measured++
 		c.bytes += bytes
 	}
-}
-
-func (r *keyReader) orgCount(f *found) *keyCount {
-	if r.orgs[f.org] == nil {
-		r.orgs[f.org] = map[string]*keyCount{}
-	}
-	return countOf(r.orgs[f.org], f.pattern())
-}
-
-func countOf(m map[string]*keyCount, name string) *keyCount {
-	if m[name] == nil {
-		m[name] = &keyCount{}
-	}
-	return m[name]
 }
 
 // estimate returns the bytes of all keys; those not measured count as the average of their kind.
@@ -236,20 +223,25 @@ func (c *keyCount) estimate(kind *keyCount) int64 {
 
 func (r *keyReader) report(complete bool) *KeyReport {
 	out := &KeyReport{Complete: complete, Kinds: []KindOfKeys{}, Orgs: []OrgKeys{}, Suspects: []SuspectKeys{}}
-	for name, c := range r.total {
+	orgs := map[string]*OrgKeys{}
+	for k, c := range r.counts {
+		bytes := c.estimate(r.counts[kept{pattern: k.pattern}])
+		if k.org != "" {
+			if orgs[k.org] == nil {
+				orgs[k.org] = &OrgKeys{Org: k.org}
+			}
+			orgs[k.org].Keys, orgs[k.org].Bytes = orgs[k.org].Keys+c.keys, orgs[k.org].Bytes+bytes
+			continue
+		}
 		out.Keys, out.Measured = out.Keys+c.keys, out.Measured+c.measured
-		out.Kinds = append(out.Kinds, KindOfKeys{Kind: name, Keys: c.keys, Bytes: c.estimate(c), Measured: c.measured})
+		out.Kinds = append(out.Kinds, KindOfKeys{Kind: k.pattern, Keys: c.keys, Bytes: bytes, Measured: c.measured})
 		if c.endless > 0 {
 			out.Suspects = append(out.Suspects,
-				SuspectKeys{Kind: name, Keys: c.endless, Measured: c.measured, Example: c.example})
+				SuspectKeys{Kind: k.pattern, Keys: c.endless, Measured: c.measured, Example: c.example})
 		}
 	}
-	for org, kinds := range r.orgs {
-		o := OrgKeys{Org: org}
-		for name, c := range kinds {
-			o.Keys, o.Bytes = o.Keys+c.keys, o.Bytes+c.estimate(r.total[name])
-		}
-		out.Orgs = append(out.Orgs, o)
+	for _, o := range orgs {
+		out.Orgs = append(out.Orgs, *o)
 	}
 	slices.SortFunc(out.Kinds, func(a, b KindOfKeys) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.Kind, b.Kind))

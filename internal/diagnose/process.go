@@ -60,6 +60,15 @@ func (p *Process) ask(ctx context.Context, client *http.Client, token string) er
 	return nil
 }
 
+// Ready returns an error unless the process below a URL is ready.
+func Ready(ctx context.Context, client *http.Client, url string) error {
+	status, _, err := get(ctx, client, url+"/readyz", "")
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("%s is not ready: %d %s", url, status, http.StatusText(status))
+	}
+	return err
+}
+
 func get(ctx context.Context, client *http.Client, url, token string) (int, string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -79,13 +88,7 @@ func get(ctx context.Context, client *http.Client, url, token string) (int, stri
 
 // value returns a sample's value, whatever its type.
 func value(m *dto.Metric) float64 {
-	switch {
-	case m.Gauge != nil:
-		return m.Gauge.GetValue()
-	case m.Counter != nil:
-		return m.Counter.GetValue()
-	}
-	return m.Untyped.GetValue()
+	return m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue()
 }
 
 func label(m *dto.Metric, name string) string {

@@ -27,19 +27,19 @@ type check struct {
 // need is what a check needs, as bits.
 type need uint
 
-// The needs, and where they are met: in (c) check, (l) check --live, (d) doctor, (o) the console's overview, (b) its banner.
+// The needs. File, Deployment, State and Stops meet theirs below.
 const (
-	needFile      need = 1 << iota // c l: a file as it was written, in which findings have positions
-	needModels                     // c l d o: the models that orgs may use, and their prices
-	needOrgs                       // c l d o: the orgs in effect; in check, the file's
-	needStops                      // d b: the stops of spending
-	needMachine                    // c l: the machine that the file is for
-	needRedis                      // l d o: a Redis that answers
-	needServices                   // l: the services that the file names may be called
-	needProcesses                  // d: running processes that were asked
-	needBooks                      // d: the holds and charges of every org may be read, which takes long
-	needExports                    // d: the exports may be listed, which can take long
-	needState                      // o: the state of this process
+	needFile      need = 1 << iota // a file as it was written, in which findings have positions
+	needModels                     // the models that orgs may use, and their prices
+	needOrgs                       // the orgs in effect; in check, the file's
+	needStops                      // the stops of spending
+	needMachine                    // the machine that the file is for
+	needRedis                      // a Redis that answers
+	needServices                   // the services that the file names may be called
+	needProcesses                  // running processes that were asked
+	needBooks                      // the holds and charges of every org may be read, which takes long
+	needExports                    // the exports may be listed, which can take long
+	needState                      // the state of this process
 )
 
 // list is all checks, in the order in which they run. To add one, add a row.
