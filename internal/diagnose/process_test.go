@@ -89,9 +89,9 @@ quota_limit{pool="p",limit="tpm"} 100000`},
 
 		// Waiting jobs are a fault only if they wait long, and each pool is checked.
 		{"ok ready", waits + "119"},
-		{"error 5 jobs waiting, the oldest for 5m0s, and none running", waits + `300` + "\n" + `queue_claimed_jobs{pool="p"} 0`},
-		{"warning because limits pause 2 subjects", waits + `300` + "\n" + `queue_parked_subjects{pool="p"} 2`},
-		{"warning the oldest for 5m0s", waits + `300` + "\n" + `queue_claimed_jobs{pool="p"} 3` + "\n" + `queue_parked_subjects{pool="p"} 2`},
+		{"error 5 jobs waiting, the oldest for 2m0s, and none running", waits + `120` + "\n" + `queue_claimed_jobs{pool="p"} 0`},
+		{"warning because limits pause 2 subjects", waits + `120` + "\n" + `queue_parked_subjects{pool="p"} 2`},
+		{"warning the oldest for 2m0s", waits + `120` + "\n" + `queue_claimed_jobs{pool="p"} 3` + "\n" + `queue_parked_subjects{pool="p"} 2`},
 		{"warning blocks calls for another 12s", waits + `5` + "\n" + `quota_blocked_seconds{pool="p"} 12`},
 		{"ok ready", `quota_blocked_seconds{pool="p"} 12`},
 		{"error pool a: 2 jobs waiting, the oldest for 10m0s | error pool b: 1 job waiting", `queue_waiting_jobs{pool="b",class="batch"} 1

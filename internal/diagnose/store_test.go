@@ -86,6 +86,7 @@ func TestRedis(t *testing.T) {
 		{"warning a failover is not noticed" + answers, nil, values{"run_id": "", "master_replid": ""}},
 
 		{"warning failover loses those writes" + answers, nil, values{"connected_slaves": "1"}},
+		{"error is a replica" + answers, nil, values{"role": "slave", "connected_slaves": "1"}},
 		{"warning for 60 s" + answers, values{"min-replicas-to-write": "1", "min-replicas-max-lag": "60"}, values{"connected_slaves": "1"}},
 		{"ok answers in", values{"min-replicas-to-write": "1"}, values{"connected_slaves": "1"}},
 		{"error wait1 and redis has no replica" + answers, nil, values{"durability": "wait1"}},

@@ -215,6 +215,11 @@ func TestFile(t *testing.T) {
 		e.meet(t.Context(), needFile|needModels|needOrgs)
 		e.locate()
 		only(t, name, e.findings, tc.want...)
+		for _, f := range e.findings {
+			if f.Level != diagnose.OK && f.Path == "" && f.Area != "models" && f.Area != "prices" {
+				t.Errorf("%s: got %+v, want its place", name, f)
+			}
+		}
 	}
 	e := read(t, at("https://api.example.com/v1", ", api_key: sk-1"))
 	for mode, want := range map[os.FileMode][]string{0o640: nil, 0o644: {"warning providers[0].api_key: the file has mode 0644"}} {
