@@ -152,4 +152,4 @@ func limitConfig(s simulate.Suggestion) string {
 	return b.String() + ", mode: shadow}"
 }
 
-func seconds(n int64) string { return simulate.Brief(time.Duration(n) * time.Second) }
+func seconds(n int64) string { return settings.DurationText(time.Duration(n) * time.Second) }
