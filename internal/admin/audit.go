@@ -19,8 +19,7 @@ var auditParameters = []parameter{
 	{name: "org", text: "Only entries about this org"},
 	{name: "actor", text: "Only actions of this administrator"},
 	{name: "action", text: "Only this action, such as key.create"},
-	{name: "from", text: "Not before this time (RFC 3339)"},
-	{name: "to", text: "Before this time (RFC 3339)"},
+	periodParameters[0], periodParameters[1],
 	{name: "after", text: "Continue after the entry with this id"},
 	{name: "limit", text: "Maximum number, 1 to 1000; default: 100"},
 }

@@ -192,8 +192,8 @@ func (c *call) instant(name string, to *time.Time) error {
 }
 
 var periodParameters = []parameter{
-	{name: "from", text: "Not before this time (RFC 3339)"},
-	{name: "to", text: "Before this time (RFC 3339)"},
+	{name: "from", text: "Not before this time (RFC 3339)", kind: Period},
+	{name: "to", text: "Before this time (RFC 3339)", kind: Period},
 }
 
 // period parses from and to; a missing one is the zero time.

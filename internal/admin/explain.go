@@ -38,14 +38,14 @@ type Explanation struct {
 type ExplainedLimit struct {
 	Limit
 	// Layer is defaults, org, group, plan, user or key; Of the group, plan, user or key.
-	Layer string `json:"layer"`
+	Layer string `json:"layer" col:"from;=from"`
 	Of    string `json:"of"`
 	// Places are where it is set, such as llmguard.yaml:12 and runtime, which takes precedence.
-	Places []string `json:"places"`
+	Places []string `json:"places" col:"set in"`
 	// First is set for the enforced limit that binds first.
-	First bool `json:"binds_first"`
+	First bool `json:"binds_first" col:";first"`
 	// Why is why the limit does not count the call.
-	Why string `json:"why"`
+	Why string `json:"why" col:"because"`
 }
 
 // explainer collects the limits of one call.
@@ -310,9 +310,18 @@ func explainQuery() []parameter {
 	return []parameter{
 		{name: "user", text: "The user of the call"},
 		{name: "key", text: "The key of the call"},
-		{name: "model", text: "The model of the call; without it, limits for certain models do not count it"},
-		{name: "endpoint", text: "The endpoint of the call, by the names that limits use; default: chat.completions"},
-		{name: "ip", text: "The address of the call"},
-		{name: "label", text: "A label of the call, as name=value; may be repeated"},
+		{
+			name: "model", text: "The model of the call; without it, limits for certain models do not count it",
+			help: "model of the call",
+		},
+		{
+			name: "endpoint", text: "The endpoint of the call, by the names that limits use; default: chat.completions",
+			help: "endpoint of the call (default chat.completions)",
+		},
+		{name: "ip", text: "The address of the call", help: "client address of the call"},
+		{
+			name: "label", text: "A label of the call, as name=value; may be repeated", kind: Pairs,
+			help: "label of the call, as name=value (repeat for several)",
+		},
 	}
 }

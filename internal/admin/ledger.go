@@ -67,18 +67,18 @@ func (h *ledgerHandler) listCorrections(c *call) (any, error) {
 // correction is a request to correct a charge.
 type correction struct {
 	// ID makes the request idempotent; it is generated if omitted.
-	ID string `json:"id,omitempty"`
+	ID string `json:"id,omitempty" help:"idempotency id: up to 64 letters, digits, dots, dashes and underscores"`
 	// Call is the id of the incorrectly charged call; user, key and model are taken from it.
-	Call  string `json:"call,omitempty"`
-	User  string `json:"user,omitempty"`
-	Key   string `json:"key,omitempty"`
-	Model string `json:"model,omitempty"`
+	Call  string `json:"call,omitempty" help:"id of the call to correct"`
+	User  string `json:"user,omitempty" help:"the user to bill (required without --call)"`
+	Key   string `json:"key,omitempty" help:"the key to bill"`
+	Model string `json:"model,omitempty" help:"the model"`
 	// Amount is added to the charges; "-$1.20" is a credit.
-	Amount string `json:"amount"`
+	Amount string `json:"amount" input:"money" help:"amount to add to the bill, such as '-$1.20' or -1.20 for a refund"`
 	// Limits changes the current usage of cost limits as well.
-	Limits bool   `json:"limits,omitempty"`
+	Limits bool   `json:"limits,omitempty" help:"also change the current usage of cost limits, not only the bill"`
 	Reason string `json:"reason"`
-	By     string `json:"by,omitempty"` // author; only for local commands
+	By     string `json:"by,omitempty" help:"with --config: who makes the change (default: your OS user); otherwise the administrator"` // author; only for local commands
 }
 
 // Corrected is the result of a correction.
@@ -86,7 +86,7 @@ type Corrected struct {
 	ID       string    `json:"id"`
 	Org      string    `json:"org"`
 	User     string    `json:"user"`
-	Amount   int64     `json:"amount_nano_usd"`
+	Amount   int64     `json:"amount_nano_usd" col:"amount;usd"`
 	By       string    `json:"by"`
 	At       time.Time `json:"at"`
 	Replayed bool      `json:"replayed"` // it was made before, so nothing has changed

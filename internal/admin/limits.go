@@ -14,31 +14,31 @@ import (
 // Limit is a limit as in effect. Its usage is that of the org, or of the requested user and
 // key.
 type Limit struct {
-	Name    string `json:"name"`
-	Subject string `json:"subject"`
+	Name    string `json:"name" col:"limit"`
+	Subject string `json:"subject" col:"subject;=whose"`
 	Only    string `json:"only"`
 	Metric  string `json:"metric"`
 	Unit    string `json:"unit"` // of the amounts: nano_usd, tokens, requests or calls
-	Mode    string `json:"mode"`
+	Mode    string `json:"mode" col:"mode"`
 	// Sources lists where the limit is defined, each overriding the previous ones: defaults (of
 	// the file), all (set for all orgs), file (for the org or the user) and redis (set for the
 	// org or the user). A limit of a user's group or plan has only that, such as "plan pro".
-	Sources   []string `json:"sources"`
-	Shape     string   `json:"shape"` // such as "window 1d"
+	Sources   []string `json:"sources" col:"source;plus"`
+	Shape     string   `json:"shape" col:"shape"` // such as "window 1d"
 	Models    []string `json:"models"`
 	Endpoints []string `json:"endpoints"`
-	Amount    int64    `json:"amount"`      // current, with overrides
-	Base      int64    `json:"base_amount"` // without overrides
+	Amount    int64    `json:"amount" col:"amount;unit"` // current, with overrides
+	Base      int64    `json:"base_amount"`              // without overrides
 	// Used, Held, Remaining and Reset are null if the limit counts individual users, keys or
 	// addresses and none was requested. Reset is also null if the limit never empties.
-	Used      *int64   `json:"used"`
-	Held      *int64   `json:"held"`
-	Remaining *int64   `json:"remaining"`
-	Reset     *float64 `json:"reset_seconds"`
+	Used      *int64   `json:"used" col:"used;unit;-"`
+	Held      *int64   `json:"held" col:"held;unit;-"`
+	Remaining *int64   `json:"remaining" col:"remaining;unit;-"`
+	Reset     *float64 `json:"reset_seconds" col:"resets in;=reset"`
 	// PerHour is the recent rate of use, and UsedUp when the limit is used up if that continues: 0 if
 	// it is now, null if not before it resets, or if it regains its amount faster.
 	PerHour   *int64     `json:"rate_per_hour"`
-	UsedUp    *float64   `json:"used_up_seconds"`
+	UsedUp    *float64   `json:"used_up_seconds" col:"used up in;about"`
 	Until     *time.Time `json:"override_until"` // when the first override in Amount expires
 	Closed    *time.Time `json:"closed_until"`   // when a limit closed by data loss in Redis opens again; null: open
 	Overrides []Override `json:"overrides"`

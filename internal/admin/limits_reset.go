@@ -30,24 +30,24 @@ type ResetPlan struct {
 
 // LimitReset sums up the counters of a limit.
 type LimitReset struct {
-	Limit    string `json:"limit"`
-	Subject  string `json:"subject"` // what it counts by
+	Limit    string `json:"limit" col:"limit"`
+	Subject  string `json:"subject" col:"per"` // what it counts by
 	Metric   string `json:"metric"`
 	Unit     string `json:"unit"` // of the amounts: nano_usd, tokens or requests
-	Counters int    `json:"counters"`
-	Used     int64  `json:"used"`
-	Held     int64  `json:"held"` // the part of used that stays, because open calls hold it
+	Counters int    `json:"counters" col:"counters;counters"`
+	Used     int64  `json:"used" col:"used;unit"`
+	Held     int64  `json:"held" col:"stays held;unit"` // the part of used that stays, because open calls hold it
 }
 
 // Counter is the usage of a limit by one subject.
 type Counter struct {
-	Limit   string `json:"limit"`
-	Subject string `json:"subject"` // org, user, key or ip
-	ID      string `json:"id"`      // of the user or key, or the address; empty for org
+	Limit   string `json:"limit" col:"fullest"`
+	Subject string `json:"subject"`          // org, user, key or ip
+	ID      string `json:"id" col:"of;;org"` // of the user or key, or the address; empty for org
 	Unit    string `json:"unit"`
-	Used    int64  `json:"used"`
-	Held    int64  `json:"held"`
-	Amount  int64  `json:"amount"` // without overrides
+	Used    int64  `json:"used" col:"used;unit"`
+	Held    int64  `json:"held" col:"stays held;unit"`
+	Amount  int64  `json:"amount" col:"amount;unit"` // without overrides
 }
 
 // resetHandler resets many counters in one request.

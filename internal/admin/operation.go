@@ -56,8 +56,12 @@ type Command struct {
 	// Callers is the request of the callers' own API that the command makes without --org, with an API key: its method, a
 	// space and its path; empty: none.
 	Callers string
-	All     bool   // without the flag --org it is for all orgs
-	Sure    string // the refusal without --yes, of what cannot be undone
+	All     bool // without the flag --org it is for all orgs
+	// Orgs is how the command finds the org of its path: each for one list of the orgs of --org, by default all; ledgers
+	// also with deleted orgs; one for the only org. Empty: --org is required.
+	Orgs    string
+	Columns []string // of the table, in order; nil: all that the answer has
+	Sure    string   // the refusal without --yes, of what cannot be undone
 	// Done is printed in place of the answer: {input} and {member} stand for inputs and members of the answer.
 	Done string
 	None string // printed when the list is empty
@@ -122,6 +126,7 @@ const (
 	Until  InputKind = "until"  // a time to come
 	Since  InputKind = "since"  // a duration before now
 	Count  InputKind = "count"  // the most lines of a list, 1 to 1000
+	Period InputKind = "period" // from and to; a default is the period's length
 	Switch InputKind = "switch" // a flag without a value
 )
 

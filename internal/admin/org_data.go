@@ -21,7 +21,7 @@ type Purged struct {
 
 type purge struct {
 	// Ledger also removes the ledger, daily sums and corrections.
-	Ledger bool   `json:"ledger,omitempty"`
+	Ledger bool   `json:"ledger,omitempty" help:"also delete the ledger, daily sums and corrections"`
 	DryRun bool   `json:"dry_run,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }

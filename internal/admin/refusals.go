@@ -11,18 +11,18 @@ import (
 
 // Refusal counts the calls of a user that a limit refused or delayed.
 type Refusal struct {
-	Org  string `json:"org"`
-	User string `json:"user"`
+	Org  string `json:"org" col:"org"`
+	User string `json:"user" col:"user"`
 	// Limit is the name of the limit, or "cap:" and the name of a spend cap.
-	Limit string `json:"limit"`
+	Limit string `json:"limit" col:"limit"`
 	// Begin is the start of the hour with by=hour, or of the UTC day if Hour is false.
 	Begin *time.Time `json:"begin_at,omitempty"`
 	Hour  bool       `json:"hour,omitempty"`
 	// Refused calls were answered with an error; Waited calls had to wait in the queue.
-	Refused int64     `json:"refused"`
-	Waited  int64     `json:"waited"`
-	First   time.Time `json:"first_at"`
-	Last    time.Time `json:"last_at"`
+	Refused int64     `json:"refused" col:"refused"`
+	Waited  int64     `json:"waited" col:"waited"`
+	First   time.Time `json:"first_at" col:"first (UTC);day"`
+	Last    time.Time `json:"last_at" col:"last (UTC);day"`
 }
 
 // listRefusals adds up refusals in the UTC hours of a period, largest first.

@@ -12,8 +12,8 @@ import (
 type handler func(c *call) (any, error)
 
 var refusalPeriod = []parameter{
-	{name: "from", text: "Hours since this time (RFC 3339); default: a day ago"},
-	{name: "to", text: "Before this time (RFC 3339); default: now"},
+	{name: "from", text: "Hours since this time (RFC 3339); default: a day ago", kind: Period, value: "24h"},
+	{name: "to", text: "Before this time (RFC 3339); default: now", kind: Period},
 }
 
 var reasonParameter = parameter{name: "reason", text: "Reason, for the audit"}
@@ -352,8 +352,16 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "purgeOrg", Method: http.MethodPost, Audit: "org.purge", Path: "/orgs/{org}/purge",
 			Summary: "Remove all stored data of a disabled org that is not in the file; with dry_run, only count it",
 			Writes:  true, Body: purge{}, Answer: Purged{}, serve: s.orgData.purgeOrg,
-			NoPage:   "it shows a plan first: the CLI",
-			Commands: []Command{{Use: "orgs purge", Own: true}},
+			NoPage: "it shows a plan first: the CLI",
+			Commands: []Command{{
+				Use: "orgs purge ORG", Short: "Delete all data of a disabled org",
+				Long: "Deletes the org with its users, keys, limits, usage, overrides, credentials, jobs, batches, files and stored responses.\n" +
+					"The ledger, daily sums and corrections are kept unless you use --ledger; audit entries are always kept. The org must be\n" +
+					"disabled, absent from the configuration file, and have no running calls, jobs or batches.\n\n" +
+					"Without --yes the command only shows what it would delete. If it is interrupted, run it again to finish. To keep a copy,\n" +
+					"run `orgs export` first.",
+				Example: "orgs disable acme\norgs export acme --out acme.jsonl\norgs purge acme --yes --reason 'contract ended'",
+			}},
 		},
 		{
 			Name: "applyOrg", Method: http.MethodPost, Path: "/orgs/{org}/apply",
@@ -537,7 +545,7 @@ func (s *Server) systemRoutes() []Operation {
 					"line per change, with the values before and after; --all lists everything. `llmguard usage audit` lists billing\n" +
 					"corrections.",
 				Example: "audit --org acme\naudit --action key.create --from 7d\naudit --all -o csv --from 2026-11 > audit.csv",
-				Hide:    []string{"from", "to", "after", "limit"},
+				Hide:    []string{"after", "limit"},
 			}},
 		},
 		{

@@ -10,27 +10,66 @@ func (s *Server) limitRoutes() []Operation {
 			Summary: "List an org's limits and their usage; with user or key, the limits that apply to it. Org all: the " +
 				"limits for every org",
 			Query: []parameter{
-				{name: "user", text: "Limits and usage of this user"},
-				{name: "key", text: "Limits and usage of this key"},
-				{name: "group", text: "Limits and usage of this group"},
-				{name: "plan", text: "Limits of this plan"},
-				{name: "ip", text: "Usage of this address, for limits per address"},
+				{name: "user", text: "Limits and usage of this user", help: "show the limits of this user, with the user's usage"},
+				{name: "key", text: "Limits and usage of this key", help: "show the limits of this key, with its usage"},
+				{name: "group", text: "Limits and usage of this group", help: "show the limits of this group, with its usage"},
+				{name: "plan", text: "Limits of this plan", help: "show the limits of this plan"},
+				{
+					name: "ip", text: "Usage of this address, for limits per address",
+					help: "client address, for limits per address",
+				},
+				{
+					name: "label", text: "Usage of this value of a label, as name=value, for limits per label; may be repeated",
+					kind: Pairs, help: "value of a label, as name=value, for limits per label (repeat for several)",
+				},
 			}, Answer: page[Limit]{}, serve: s.limits.listLimits,
-			Commands: []Command{{Use: "limits get", Own: true}},
+			Commands: []Command{{
+				Use: "limits get [LIMIT]", Short: "Show limits, their usage and overrides",
+				Example: "limits get --org acme\nlimits get daily --org acme --user alice",
+			}},
 		},
 		{
 			Name: "explainLimits", Method: http.MethodGet, Path: "/orgs/{org}/limits/explain",
 			Summary: "Explain which limits count a call of a user or key, and why others do not",
 			Query:   explainQuery(), Answer: Explanation{}, serve: s.limits.explainLimits,
-			Commands: []Command{{Use: "limits explain", Own: true}},
+			Commands: []Command{{
+				Use: "limits explain", All: true,
+				Short: "Show which limits count a call, where each is set, and why others do not",
+				Long: "A limit of a later place replaces that of the same name in an earlier one: defaults, org, group, plan, user. The\n" +
+					"limit that binds first comes first. Without --model, limits for certain models do not count the call.",
+				Example: "limits explain --user alice --model gpt-5\n" +
+					"limits explain --org acme --key alice-1 --model gpt-5 -o json",
+				Help: map[string]string{"org": "the org (default: the only one that has the user or key)"},
+			}},
 		},
 		{
 			Name: "setLimit", Method: http.MethodPatch, Audit: "limit.set", Path: "/orgs/{org}/limits/{limit}",
 			Summary: "Create or change a limit; its usage is kept. With user, for that user only. Org all: a limit for every " +
 				"org", Writes: true, Query: ownerQuery(), Body: limitPatch{},
 			Answer: Limit{}, serve: s.limits.setLimit,
-			NoPage:   "a limit has many shapes: the CLI and apply set them",
-			Commands: []Command{{Use: "limits set", Own: true}},
+			NoPage: "a limit has many shapes: the CLI and apply set them",
+			Commands: []Command{{
+				Use: "limits set LIMIT", Short: "Create or change a limit (its usage is kept)",
+				Long: "--org all sets a limit for every org in one call, including orgs created later. It overrides `defaults` in the\n" +
+					"configuration file. Each org has its own counter, and an org's own limit of the same name takes precedence.\n\n" +
+					"--group research sets a limit of a group: its users share the amount, or each has it with --subject user. --plan free\n" +
+					"sets a limit of a plan, for all who have it, in this org or with --org all in every org. Groups and plans begin to\n" +
+					"exist with their first limit.\n\n" +
+					"--user alice makes a limit of alice's own. --subject user gives each user a counter in a limit of the org; with\n" +
+					"--only alice only she has it. A limit has one shape: --window, --calendar, or --capacity and --refill.",
+				Example: "limits set daily --org acme --amount '$50'\n" +
+					"limits set daily --org acme --user alice --amount '$80'\n" +
+					"limits set user-day --org acme --subject user --amount '$20' --window 1d\n" +
+					"limits set team-month --org acme --group research --amount '$500' --calendar month\n" +
+					"limits set daily --org all --plan free --amount '$1' --window 1d\n" +
+					"limits set team --org acme --metric cost --capacity '$200' --refill '$50/1h'\n" +
+					"limits set daily --org acme --mode shadow\n" +
+					"limits set hour --org all --amount '$20' --window 1h",
+				Help: map[string]string{
+					"user":  "set this user's own limit, which replaces the org's of the same name (implies --subject user)",
+					"group": "set a limit of this group (default: --subject group)", "plan": "set a limit of this plan",
+				},
+			}},
 		},
 		{
 			Name: "unsetLimit", Method: http.MethodDelete, Audit: "limit.unset", Path: "/orgs/{org}/limits/{limit}",
@@ -48,7 +87,18 @@ func (s *Server) limitRoutes() []Operation {
 			Name: "resetLimit", Method: http.MethodPost, Audit: "limit.reset", Path: "/orgs/{org}/limits/{limit}/reset",
 			Summary: "Reset a limit's usage to zero; open calls still count, and the ledger is kept", Writes: true,
 			Body: limitReset{}, Answer: Limit{}, serve: s.limits.resetLimit,
-			Commands: []Command{{Use: "limits reset", Own: true}},
+			Commands: []Command{{
+				Use: "limits reset [LIMIT]", Short: "Reset a limit's usage to zero (ledger and in-flight calls are kept)",
+				Long: "A limit has one counter per org, user, key or address. LIMIT resets the counter of the subject that you name, immediately.\n" +
+					"With --all, several counters are reset: those of one LIMIT for everybody; without LIMIT, those of all limits; with --user\n" +
+					"or --key, those that count this user or key. --all first shows what it will reset, and asks for confirmation unless you\n" +
+					"use --yes. What open calls hold stays counted.",
+				Example: "limits reset daily --org acme --user alice --reason 'bug in our script'\n" +
+					"limits reset --org acme --all --reason 'runaway agent' --yes\n" +
+					"limits reset --org acme --user alice --all --reason 'runaway agent' --yes\n" +
+					"limits reset daily --org acme --all --reason 'wrong price' --yes",
+				Must: []string{"reason"},
+			}},
 			Pages: []Page{{
 				Title: "Reset a limit's usage", Text: "Resets the usage of %s to zero. The ledger and in-flight calls are kept.",
 				Danger: true, Must: true, Done: "The usage of {limit} was reset.",
@@ -66,8 +116,15 @@ func (s *Server) limitRoutes() []Operation {
 			Name: "reopenLimits", Method: http.MethodPost, Audit: "limits.reopen", Path: "/orgs/{org}/limits/reopen",
 			Summary: "Reopen an org's limits that are closed because Redis lost its data; they count from zero",
 			Writes:  true, Body: limitsReopen{}, serve: s.limits.reopenLimits,
-			NoPage:   "after a loss of data, from the runbook: the CLI",
-			Commands: []Command{{Use: "limits reopen", Own: true}},
+			NoPage: "after a loss of data, from the runbook: the CLI",
+			Commands: []Command{{
+				Use: "limits reopen", Short: "Reopen limits that closed because Redis lost its data", All: true,
+				Long: "If Redis loses its data, the usage is unknown, so each limit closes for the length of its window. Reopened limits count\n" +
+					"from zero. --all reopens the limits of every org and the spend caps.",
+				Example: "limits reopen --org acme --reason 'Redis was flushed by mistake'\n" +
+					"limits reopen --all --reason 'new Redis'",
+				Must: []string{"reason"},
+			}},
 		},
 		{
 			Name: "reopenAllLimits", Method: http.MethodPost, Audit: "limits.reopen", Path: "/limits/reopen",

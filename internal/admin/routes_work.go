@@ -250,8 +250,20 @@ func (s *Server) spendingRoutes() []Operation {
 		{
 			Name: "listCalibration", Method: http.MethodGet, Path: "/calibration",
 			Summary: "List learned token ratios of models whose tokenizer is not public", Answer: page[calibration.Row]{},
-			serve:    s.system.listCalibration,
-			Commands: []Command{{Use: "prices calibration", Own: true}},
+			serve: s.system.listCalibration,
+			Commands: []Command{{
+				Use: "prices calibration", Short: "Show token calibration of models without a public tokenizer",
+				Long: "Lists, by model, class of text and org, the billed input tokens per estimated token: \"mean\" is the expected value, \"hold\"\n" +
+					"is the reserved value, \"seen\" is the mean of the bills alone, and \"prior\" shows mean and hold before any bills. \"base\" is\n" +
+					"the number of tokens that the provider adds to every prompt. The proxies exchange these values every 10 seconds.",
+				Example: "prices calibration --model 'claude-*'\nprices calibration -o json",
+				None:    "no calibration data yet",
+				Columns: []string{
+					"model:model", "version:answers as", "class:class", "org:org", "observations:n", "mean_permille:mean;permille",
+					"hold_permille:hold;permille", "seen_permille:seen;permille", "base_tokens:base", "prior_mean_permille:prior;=prior",
+					"since:since;date",
+				},
+			}},
 		},
 
 		{
@@ -300,21 +312,33 @@ func (s *Server) spendingRoutes() []Operation {
 			Summary: "Count the calls that limits refused or delayed, by user and limit",
 			Query: append([]parameter{
 				orgsParameter,
-				{name: "user", text: "Only those of this user"},
+				{name: "user", text: "Only those of this user", help: "only this user"},
 				{name: "by", text: "hour: also by hour for the last 14 days, and by UTC day before that"},
 			}, refusalPeriod...),
 			Answer: page[Refusal]{}, serve: s.usage.listRefusals,
-			Commands: []Command{{Use: "limits refusals", Own: true}},
+			Commands: []Command{{
+				Use: "limits refusals", Short: "Show the users whose calls limits refused or delayed", Hide: []string{"by"},
+				Long: "Counts calls by user and limit: calls refused because of a limit, and calls that waited for it. A call that waits for\n" +
+					"several limits counts once for each. Counts are hourly for 14 days, before that daily (UTC).",
+				Example: "limits refusals --from 12h\nlimits refusals --org acme --user alice --from 7d -o json",
+				None:    "no calls refused or delayed by a limit since {from}",
+			}},
 		},
 
 		{
 			Name: "explain", Method: http.MethodGet, Path: "/why/{id}",
 			Summary: "Explain why a call, job or user waits or is refused: the limits and their usage, when capacity " +
 				"returns, who uses most, and what would admit the call",
-			Query:    []parameter{{name: "org", text: "Only in this org; required if several orgs have a user with that name"}},
-			Answer:   Why{},
-			serve:    s.why.explain,
-			Commands: []Command{{Use: "why", Own: true}},
+			Query:  []parameter{{name: "org", text: "Only in this org; required if several orgs have a user with that name"}},
+			Answer: Why{}, serve: s.why.explain,
+			Commands: []Command{{
+				Use: "why CALL|JOB|USER", Short: "Explain why a call, job or user is waiting or refused, and how to let it through",
+				Long: "Shows every limit that applies, its usage, when it has capacity again, and who uses most of it. For a waiting job it shows\n" +
+					"whether it waits for a limit, a spend cap or the provider's quota, its position, and when it will start. At the end it\n" +
+					"lists commands that let it through now. Limits are the current ones, even for a call that has ended.",
+				Example: "why alice --org acme\nwhy job_puyzj01m7x3vb350ckcmq65wwmswwsz\n" +
+					"why 01m7x425asv4hapb0hzey6k903 -o json",
+			}},
 		},
 
 		{
@@ -329,33 +353,70 @@ func (s *Server) spendingRoutes() []Operation {
 			Name: "listCorrections", Method: http.MethodGet, Path: "/orgs/{org}/corrections",
 			Summary: "Stream manual corrections of the org's bill, oldest first", Query: periodParameters,
 			Lines: true, Answer: budget.AuditRecord{}, serve: s.ledger.listCorrections,
-			Commands: []Command{{Use: "usage audit", Own: true}},
+			Commands: []Command{{
+				Use: "usage audit", Short: "List manual billing corrections", Example: "usage audit --from 2026-11", Orgs: "ledgers",
+				Columns: []string{
+					"at:time (UTC);second", "org:org", "user:user", "action:action", "amount_nano:amount;usd", "by:by", "reason:reason",
+					"limits:limits;comma", "id:id",
+				},
+			}},
 		},
 		{
 			Name: "createCorrection", Method: http.MethodPost, Path: "/orgs/{org}/corrections",
 			Summary: "Correct a bill by an amount; adds an entry and never changes existing ones", Writes: true,
 			Body: correction{}, Answer: Corrected{}, Status: 201, serve: s.ledger.createCorrection,
-			NoPage:   "it books money: the CLI, with a reason and an id",
-			Commands: []Command{{Use: "usage adjust", Own: true}},
+			NoPage: "it books money: the CLI, with a reason and an id",
+			Commands: []Command{{
+				Use: "usage adjust", Short: "Correct a bill", Orgs: "one", Must: []string{"reason"},
+				Long: "Adds an entry of kind adjust to the ledger and to today's sums, and records it in the audit. Existing entries never\n" +
+					"change. With --call, the user, key and model are those of the call. Repeating the command with the same --id has no effect\n" +
+					"for at least 64 days; without --id, every run is a new adjustment.",
+				Example: "usage adjust --org acme --user alice --amount '-$1.20' --reason 'provider refund, ticket 81'\n" +
+					"usage adjust --org acme --call 01m7x425asv4hapb0hzey6k903 --amount '-$0.40' --limits --reason 'billed twice'",
+			}},
 		},
 		{
 			Name: "listUnresolved", Method: http.MethodGet, Path: "/orgs/{org}/unresolved",
 			Summary: "List charges that arrived too late to be booked automatically", Answer: page[Unresolved]{},
-			serve:    s.ledger.listUnresolved,
-			Commands: []Command{{Use: "usage reconcile", Own: true}},
+			serve: s.ledger.listUnresolved,
+			Commands: []Command{{
+				Use: "usage reconcile", Short: "List, book or drop charges that arrived too late to be booked automatically",
+				Long: "A charge that arrives more than an hour after its call may already be booked, so it waits here for your decision. \"booked\"\n" +
+					"shows what the ledger has for the same call and attempt. If it is booked, drop the charge; otherwise, charge it.",
+				Example: "usage reconcile\n" +
+					"usage reconcile charge --call 01m7x425asv4hapb0hzey6k903 --reason 'proxy 3 was offline, ticket 90'",
+				Orgs: "each", None: "nothing to reconcile",
+				Columns: []string{
+					"at:arrived (UTC);second", "org:org", "user:user", "model:model", "id:call", "attempt:attempt", "cost_nano:cost;usd",
+					"corrects:;=remark", "booked",
+				},
+			}},
 		},
 		{
 			Name: "resolve", Method: http.MethodPost, Path: "/orgs/{org}/unresolved/{call}",
 			Summary: "Book such a charge, or drop it", Writes: true, Body: resolution{}, Answer: Corrected{},
-			serve:    s.ledger.resolve,
-			NoPage:   "as createCorrection",
-			Commands: []Command{{Use: "usage reconcile", Own: true}},
+			serve:  s.ledger.resolve,
+			NoPage: "as createCorrection",
+			Commands: []Command{{
+				Use: "usage reconcile charge", Short: "Book a late charge", Fixed: map[string]any{"action": "charge"}, Orgs: "one",
+				Example: "usage reconcile charge --call 01m7x425asv4hapb0hzey6k903 --reason 'ticket 90'", Must: []string{"reason"},
+			}, {
+				Use: "usage reconcile drop", Short: "Drop a late charge without booking it", Fixed: map[string]any{"action": "drop"},
+				Example: "usage reconcile drop --call 01m7x425asv4hapb0hzey6k903 --reason 'ticket 90'", Must: []string{"reason"},
+				Orgs: "one", Hide: []string{"although_booked", "limits"},
+				Done: "dropped {amount_nano_usd} of user {user} of org {org}",
+			}},
 		},
 		{
 			Name: "listCaps", Method: http.MethodGet, Path: "/caps",
 			Summary: "List the spend caps of providers and of the deployment, with their usage", Answer: page[Cap]{},
-			serve:    s.system.listCaps,
-			Commands: []Command{{Use: "usage caps", Own: true}},
+			serve: s.system.listCaps,
+			Commands: []Command{{
+				Use: "usage caps", Short: "Show the usage of spend caps", Example: "usage caps",
+				Long: "Shows the current usage of each spend cap, over all orgs. \"held\" is the part of it that is reserved by calls in " +
+					"flight.",
+				None: "no spend caps configured; set spend_caps in the configuration",
+			}},
 		},
 	}
 }

@@ -177,16 +177,16 @@ func rankOf(dimension string) int {
 
 // Cap is the state of a spend cap. Amounts are in its unit.
 type Cap struct {
-	Provider  string   `json:"provider"` // empty: the whole deployment
-	Name      string   `json:"name"`
-	Metric    string   `json:"metric"`
+	Provider  string   `json:"provider" col:"provider;;(all)"` // empty: the whole deployment
+	Name      string   `json:"name" col:"name"`
+	Metric    string   `json:"metric" col:"metric"`
 	Unit      string   `json:"unit"` // nano_usd, tokens or requests
-	Mode      string   `json:"mode"`
-	Used      int64    `json:"used"`
-	Held      int64    `json:"held"`
-	Amount    int64    `json:"amount"`
-	Remaining int64    `json:"remaining"`
-	Reset     *float64 `json:"reset_seconds"` // until nothing is used, without further calls; null: never
+	Mode      string   `json:"mode" col:"mode"`
+	Used      int64    `json:"used" col:"used;unit"`
+	Held      int64    `json:"held" col:"held;unit"`
+	Amount    int64    `json:"amount" col:"amount;unit"`
+	Remaining int64    `json:"remaining" col:"left;unit"`
+	Reset     *float64 `json:"reset_seconds" col:"resets in;=reset"` // until nothing is used, without further calls; null: never
 }
 
 func (h *systemHandler) listCaps(c *call) (any, error) {

@@ -12,7 +12,7 @@ import (
 // its call.
 type Unresolved struct {
 	budget.Entry
-	Booked *Booked `json:"booked"`
+	Booked *Booked `json:"booked" col:"booked;=booked"`
 }
 
 // Booked is the last entry of a call in the ledger.
@@ -26,13 +26,13 @@ type resolution struct {
 	// Action is charge or drop.
 	Action string `json:"action"`
 	// Attempt selects one if several attempts of the call are listed.
-	Attempt *int `json:"attempt,omitempty"`
+	Attempt *int `json:"attempt,omitempty" help:"the attempt, if the list has several of the call"`
 	// AlthoughBooked charges it even if the ledger already has the call.
-	AlthoughBooked bool `json:"although_booked,omitempty"`
+	AlthoughBooked bool `json:"although_booked,omitempty" help:"charge even if the ledger already has the call"`
 	// Limits changes the current usage of cost limits as well.
-	Limits bool   `json:"limits,omitempty"`
+	Limits bool   `json:"limits,omitempty" help:"also change the current usage of cost limits, not only the bill"`
 	Reason string `json:"reason"`
-	By     string `json:"by,omitempty"` // author; only for local commands
+	By     string `json:"by,omitempty" help:"with --config: who makes the change (default: your OS user); otherwise the administrator"` // author; only for local commands
 }
 
 func viewUnresolved(u *budget.Unresolved) Unresolved {

@@ -14,27 +14,27 @@ import (
 
 // WhyLimit is a limit that applies, with when it frees capacity and who holds the most of it.
 type WhyLimit struct {
-	Name    string `json:"name"`
-	Subject string `json:"subject"`
+	Name    string `json:"name" col:"limit"`
+	Subject string `json:"subject" col:"subject;=of"`
 	Cap     string `json:"cap,omitempty"` // for a spend cap: the deployment, or a provider
 	Metric  string `json:"metric"`
 	Unit    string `json:"unit"` // of the amounts: nano_usd, tokens, requests or calls
-	Mode    string `json:"mode"`
+	Mode    string `json:"mode" col:"mode"`
 	Shape   string `json:"shape"`
 
-	Amount    int64 `json:"amount"`
-	Used      int64 `json:"used"`
-	Held      int64 `json:"held"` // the part of Used that open calls may return
+	Amount    int64 `json:"amount" col:"amount;unit"`
+	Used      int64 `json:"used" col:"used;unit"`
+	Held      int64 `json:"held" col:"held;unit"` // the part of Used that open calls may return
 	Remaining int64 `json:"remaining"`
 	// Wanted is what the job or the call would hold; null if unknown.
-	Wanted *int64 `json:"wanted"`
+	Wanted *int64 `json:"wanted" col:"needed;unit"`
 	// Refuses reports that there is no capacity: for the job or call, or at all for a user.
-	Refuses bool `json:"refuses"`
+	Refuses bool `json:"refuses" col:"available;=room"`
 	// Wait is when there is capacity, without further calls; null: now, or waiting does not
 	// help.
 	Wait   *float64   `json:"wait_seconds"`
-	Reset  *float64   `json:"reset_seconds"` // until everything is free; null: never
-	Closed *time.Time `json:"closed_until"`  // because of a data loss in Redis
+	Reset  *float64   `json:"reset_seconds" col:"resets in;=reset"` // until everything is free; null: never
+	Closed *time.Time `json:"closed_until"`                         // because of a data loss in Redis
 	Frees  []Freed    `json:"frees"`
 	// Neighbors hold the most of it, largest first: users of an org's limit, keys of a user's,
 	// orgs of a spend cap.

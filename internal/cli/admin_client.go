@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/user"
 	"strings"
 	"time"
 
@@ -51,8 +52,12 @@ func (f *adminFlags) add(c *cobra.Command, formats ...string) {
 }
 
 // why adds --reason to a command that changes something.
-func (f *adminFlags) why(c *cobra.Command) {
-	c.Flags().StringVar(&f.reason, "reason", "", "the reason, one line, recorded in the audit")
+func (f *adminFlags) why(c *cobra.Command, required bool) {
+	help := "the reason, one line, recorded in the audit"
+	if required {
+		help += " (required)"
+	}
+	c.Flags().StringVar(&f.reason, "reason", "", help)
 }
 
 // adminClient calls the admin API, over the network or in this process.
@@ -172,7 +177,7 @@ func localClient(ctx context.Context, cfg *config.Config, rdb redis.UniversalCli
 	if err != nil {
 		return nil, err
 	}
-	local := api.As((&who{}).name())
+	local := api.As(osUser())
 	do := func(r *http.Request) (*http.Response, error) {
 		body, into := io.Pipe()
 		w := &localAnswer{header: http.Header{}, begun: make(chan struct{}), body: into}
@@ -191,6 +196,18 @@ func localClient(ctx context.Context, cfg *config.Config, rdb redis.UniversalCli
 		return &http.Response{StatusCode: w.status, Header: w.header, Body: body, Request: r}, nil
 	}
 	return &adminClient{do: do, base: "http://localhost", close: func() {}}, nil
+}
+
+// osUser returns who runs this program, and where.
+func osUser() string {
+	name := os.Getenv("USER")
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
 }
 
 // localAnswer is the http.ResponseWriter for handlers that run in this process; the body can be

@@ -51,7 +51,7 @@ func applyCommand() *cobra.Command {
 		return f.run(c, func(a *adminClient) error { return f.apply(c, a) })
 	}
 	f.add(c, plainFormats...)
-	f.why(c)
+	f.why(c, false)
 	fl := c.Flags()
 	fl.StringArrayVarP(&f.files, "file", "f", nil,
 		"a file, a directory with .yaml, .yml and .json files, or - for standard input; repeatable (required)")

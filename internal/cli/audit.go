@@ -2,8 +2,6 @@ package cli
 
 import (
 	"io"
-	"net/http"
-	"net/url"
 	"reflect"
 	"strconv"
 	"time"
@@ -15,34 +13,18 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// auditWorker adds what the CLI has beside the API: a period as other commands have it, and more entries than a page.
+// auditWorker lists more entries than the API returns in one page.
 func auditWorker(c *cobra.Command) worker {
-	var p period
 	var limit int
 	var everything bool
-	p.add(c)
 	c.Flags().IntVar(&limit, "limit", 100, "maximum number of entries (0: all)")
 	c.Flags().BoolVar(&everything, "all", false, "list all entries")
 	c.MarkFlagsMutuallyExclusive("all", "limit")
 	return func(c *cobra.Command, o *operated, a *adminClient) error {
-		q := url.Values{}
-		for _, name := range []string{"org", "actor", "action"} {
-			if o.values[name] != "" {
-				q.Set(name, o.values[name])
-			}
-		}
-		if p.given() {
-			from, to, err := p.bounds(time.Now())
-			if err != nil {
-				return err
-			}
-			q.Set("from", from.Format(time.RFC3339))
-			q.Set("to", to.Add(time.Second).Format(time.RFC3339))
-		}
 		if everything {
 			limit = 0
 		}
-		list, err := a.audit(c, q, limit)
+		list, err := o.audit(c, a, limit)
 		switch {
 		case err != nil:
 			return err
@@ -54,7 +36,7 @@ func auditWorker(c *cobra.Command) worker {
 }
 
 // audit fetches up to limit entries, page by page.
-func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]tenants.AuditEntry, error) {
+func (o *operated) audit(c *cobra.Command, a *adminClient, limit int) ([]tenants.AuditEntry, error) {
 	if limit < 0 {
 		return nil, misused("--limit %d: expected 0 or more", limit)
 	}
@@ -64,19 +46,19 @@ func (a *adminClient) audit(c *cobra.Command, q url.Values, limit int) ([]tenant
 		if limit > 0 {
 			most = min(most, limit-len(out))
 		}
-		q.Set("limit", strconv.Itoa(most))
+		o.values["limit"] = strconv.Itoa(most)
 		var page struct {
 			Data    []tenants.AuditEntry `json:"data"`
 			HasMore bool                 `json:"has_more"`
 		}
-		if err := a.ask(c.Context(), http.MethodGet, "/audit?"+q.Encode(), nil, &page); err != nil {
+		if err := a.ask(c.Context(), o.op.Method, o.path(), nil, &page); err != nil {
 			return nil, err
 		}
 		out = append(out, page.Data...)
 		if !page.HasMore || limit > 0 && len(out) >= limit {
 			return out, nil
 		}
-		q.Set("after", out[len(out)-1].ID)
+		o.values["after"] = out[len(out)-1].ID
 	}
 }
 

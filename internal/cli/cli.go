@@ -51,11 +51,11 @@ func Root() *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("context", completeContexts)
 	root.AddCommand(contextCommand(), applyCommand(), devCommand(), roleCommand("serve", app.Proxy),
 		roleCommand("worker", app.Worker),
-		initCommand(), checkCommand(), doctorCommand(), configCommand(), limitsCommand(), whyCommand(),
+		initCommand(), checkCommand(), doctorCommand(), configCommand(),
 		pricesCommand(), usageCommand(), simulateCommand(), batchCommand(), topCommand(), docsCommand(), versionCommand())
 	addOperations(root)
 	subcommand(root, "keys").AddCommand(newKeyCommand())
-	subcommand(root, "orgs").AddCommand(orgsPurgeCommand())
+	subcommand(root, "limits").AddCommand(limitsShadowCommand(), limitsSuggestCommand())
 	finish(root)
 	return root
 }

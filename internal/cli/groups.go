@@ -22,6 +22,14 @@ var groups = map[string]struct{ short, long, example string }{
 		"List, show, cancel, replay and follow jobs of any org", "For operators. Callers use GET /v1/jobs for their own jobs.",
 		"jobs list --status failed --since 24h\njobs get job_puyzj01m7x3vb350ckcmq65wwmswwsz",
 	},
+	"limits": {
+		"View, set, temporarily raise and reset limits",
+		"Setting a new amount keeps the usage. An override changes an amount until a given time, then expires automatically.",
+		"limits get --org acme --user alice\n" +
+			"limits override --org acme --user alice --limit daily --add '$200' --until tonight --reason 'launch day'\n" +
+			"limits set daily --org acme --amount '$50'\n" +
+			"limits reset daily --org acme --user alice --reason 'bug in our script'",
+	},
 	"limits requests": {
 		"List, approve and deny callers' requests for more of a limit",
 		"With raise_requests in the configuration, a caller whose call a limit refused can request more of it, with\n" +

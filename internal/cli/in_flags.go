@@ -14,8 +14,8 @@ import (
 // flagOf returns the flag that sets a field of a limit, the first one of a section, or "".
 func (s *fields) flagOf(field string) string {
 	for _, f := range s.all {
-		if f.member == field || strings.HasPrefix(f.member, field+".") {
-			return f.flag
+		if f.Name == field || strings.HasPrefix(f.Name, field+".") {
+			return f.Flag
 		}
 	}
 	return ""

@@ -16,12 +16,15 @@ func (f *labelFilter) add(c *cobra.Command, text string) {
 }
 
 // values parses the flags.
-func (f *labelFilter) values() (map[string]string, error) {
+func (f *labelFilter) values() (map[string]string, error) { return pairsOf("label", f.pairs) }
+
+// pairsOf parses the values of a flag for name=value.
+func pairsOf(flag string, pairs []string) (map[string]string, error) {
 	out := map[string]string{}
-	for _, pair := range f.pairs {
+	for _, pair := range pairs {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || !budget.ValidLabelName(name) || !budget.ValidLabelValue(value) && value != budget.OtherLabel {
-			return nil, misused("--label %s: expected name=value, such as project=mobile", pair)
+			return nil, misused("--%s %s: expected name=value, such as project=mobile", flag, pair)
 		}
 		out[name] = value
 	}

@@ -27,24 +27,19 @@ type ledgers struct {
 func (l *ledgers) Close() { l.close() }
 
 // open returns the ledgers of the orgs named by --org, or of all orgs.
-func (f *usageFlags) open(ctx context.Context) (*ledgers, error) { return f.openAt(ctx, "/orgs") }
+func (f *usageFlags) open(ctx context.Context) (*ledgers, error) { return f.openAt(ctx, false) }
 
 // openDeleted is open with deleted orgs, whose ledgers remain.
 func (f *usageFlags) openDeleted(ctx context.Context) (*ledgers, error) {
-	return f.openAt(ctx, "/orgs?deleted=true")
+	return f.openAt(ctx, true)
 }
 
-func (f *usageFlags) openAt(ctx context.Context, path string) (*ledgers, error) {
+func (f *usageFlags) openAt(ctx context.Context, deleted bool) (*ledgers, error) {
 	api, err := f.adminFlags.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	known, err := api.orgsAt(ctx, path)
-	if err != nil {
-		api.close()
-		return nil, err
-	}
-	orgs, err := pickOrgs(known, f.org)
+	orgs, err := api.pickOrgs(ctx, f.org, deleted)
 	if err != nil {
 		api.close()
 		return nil, err
@@ -52,34 +47,22 @@ func (f *usageFlags) openAt(ctx context.Context, path string) (*ledgers, error) 
 	return &ledgers{adminClient: api, orgs: orgs}, nil
 }
 
-// orgsAt returns the ids of the orgs that a path of the admin API lists.
-func (a *adminClient) orgsAt(ctx context.Context, path string) ([]string, error) {
-	var l struct {
-		Data []struct {
-			ID string `json:"id"`
-		} `json:"data"`
+// pickOrgs returns the orgs of a comma-separated list, or all orgs if it is empty; with deleted ones, whose ledgers
+// remain.
+func (a *adminClient) pickOrgs(ctx context.Context, list string, deleted bool) ([]string, error) {
+	path := "/orgs"
+	if deleted {
+		path += "?deleted=true"
 	}
+	var l struct{ Data []struct{ ID string } }
 	if err := a.ask(ctx, http.MethodGet, path, nil, &l); err != nil {
 		return nil, err
 	}
-	out := make([]string, len(l.Data))
+	known := make([]string, len(l.Data))
 	for i, o := range l.Data {
-		out[i] = o.ID
+		known[i] = o.ID
 	}
-	return out, nil
-}
-
-// openOne is open for commands that concern one org.
-func (f *usageFlags) openOne(ctx context.Context) (*ledgers, string, error) {
-	l, err := f.open(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	if len(l.orgs) != 1 {
-		l.Close()
-		return nil, "", fmt.Errorf("--org: choose one org: %s", strings.Join(l.orgs, ", "))
-	}
-	return l, l.orgs[0], nil
+	return pickOrgs(known, list)
 }
 
 // pickOrgs returns the orgs of a comma-separated list, or all orgs if it is empty.
@@ -146,31 +129,13 @@ func (l *ledgers) entries(ctx context.Context, org string, q url.Values, fn func
 	})
 }
 
-// Corrections calls fn with the manual corrections in [from, to), oldest first.
-func (l *ledgers) Corrections(ctx context.Context, org string, from, to time.Time,
-	fn func(budget.AuditRecord) error,
-) error {
-	return l.lines(ctx, pathOf("orgs", org, "corrections")+"?"+timed(url.Values{}, from, to).Encode(),
-		func(line json.RawMessage) error {
-			var r budget.AuditRecord
-			if err := json.Unmarshal(line, &r); err != nil {
-				return err
-			}
-			return fn(r)
-		})
-}
-
 // Refusals returns what the org's limits refused in [from, to), by hour.
 func (l *ledgers) Refusals(ctx context.Context, org string, from, to time.Time) ([]admin.Refusal, error) {
-	return l.refusals(ctx, timed(url.Values{"org": {org}, "by": {"hour"}}, from, to))
-}
-
-// refusals fetches refusal counts.
-func (a *adminClient) refusals(ctx context.Context, q url.Values) ([]admin.Refusal, error) {
 	var list struct {
 		Data []admin.Refusal `json:"data"`
 	}
-	err := a.ask(ctx, http.MethodGet, "/refusals?"+q.Encode(), nil, &list)
+	q := timed(url.Values{"org": {org}, "by": {"hour"}}, from, to)
+	err := l.ask(ctx, http.MethodGet, "/refusals?"+q.Encode(), nil, &list)
 	return list.Data, err
 }
 

@@ -1,206 +1,195 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
+	"os"
 	"reflect"
+	"slices"
+	"strings"
 
+	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
-// subject identifies the org, user, key or IP address of a limit.
-type subject struct {
-	org, user, key, ip, group, plan string
-	labels                          labelFilter
-}
-
-// add registers the flags. user and key say what naming one does.
-func (s *subject) add(c *cobra.Command, user, key string) {
-	orgFlag(c, &s.org)
-	c.Flags().StringVar(&s.user, "user", "", user)
-	c.Flags().StringVar(&s.key, "key", "", key)
-}
-
-// member registers the flags for a group and a plan.
-func (s *subject) member(c *cobra.Command, group, plan string) {
-	c.Flags().StringVar(&s.group, "group", "", group)
-	c.Flags().StringVar(&s.plan, "plan", "", plan)
-	c.MarkFlagsMutuallyExclusive("user", "group", "plan")
-}
-
-// query returns the subject as query parameters.
-func (s *subject) query() string {
-	q := url.Values{}
-	if s.user != "" {
-		q.Set("user", s.user)
+// getLimits shows one limit of the list, or all. Where none applies, it names users who have limits of their own.
+func getLimits(c *cobra.Command, o *operated, a *adminClient) error {
+	var l struct {
+		Data []admin.Limit `json:"data"`
 	}
-	if s.key != "" {
-		q.Set("key", s.key)
+	if err := a.ask(c.Context(), o.op.Method, o.path(), nil, &l); err != nil {
+		return err
 	}
-	if s.ip != "" {
-		q.Set("ip", s.ip)
-	}
-	if s.group != "" {
-		q.Set("group", s.group)
-	}
-	if s.plan != "" {
-		q.Set("plan", s.plan)
-	}
-	for _, pair := range s.labels.pairs {
-		q.Add("label", pair)
-	}
-	if len(q) == 0 {
-		return ""
-	}
-	return "?" + q.Encode()
-}
-
-func limitsCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use: "limits", Short: "View, set, temporarily raise and reset limits",
-		Long: "Setting a new amount keeps the usage. An override changes an amount until a given time, then expires automatically.\n\n" +
-			adminHelp,
-		Example: "  llmguard limits get --org acme --user alice\n" +
-			"  llmguard limits override --org acme --user alice --limit daily --add '$200' --until tonight --reason 'launch day'\n" +
-			"  llmguard limits set daily --org acme --amount '$50'\n" +
-			"  llmguard limits reset daily --org acme --user alice --reason 'bug in our script'",
-	}
-	c.AddCommand(limitsGetCommand(), limitsSetCommand(), limitsResetCommand(), limitsReopenCommand(),
-		limitsRefusalsCommand(), limitsShadowCommand(), limitsSuggestCommand(), limitsExplainCommand())
-	return c
-}
-
-func limitsSetCommand() *cobra.Command {
-	var f adminFlags
-	var of subject
-	s := settingsFlags(reflect.TypeFor[settings.Limit]())
-	c := &cobra.Command{
-		Use: "set LIMIT", Short: "Create or change a limit (its usage is kept)", Args: cobra.ExactArgs(1),
-		Example: "  llmguard limits set daily --org acme --amount '$50'\n" +
-			"  llmguard limits set daily --org acme --user alice --amount '$80'\n" +
-			"  llmguard limits set user-day --org acme --subject user --amount '$20' --window 1d\n" +
-			"  llmguard limits set team-month --org acme --group research --amount '$500' --calendar month\n" +
-			"  llmguard limits set daily --org all --plan free --amount '$1' --window 1d\n" +
-			"  llmguard limits set team --org acme --metric cost --capacity '$200' --refill '$50/1h'\n" +
-			"  llmguard limits set daily --org acme --mode shadow\n" +
-			"  llmguard limits set hour --org all --amount '$20' --window 1h",
-		Long: "--org all sets a limit for every org in one call, including orgs created later. It overrides `defaults` in the\n" +
-			"configuration file. Each org has its own counter, and an org's own limit of the same name takes precedence.\n\n" +
-			"--group research sets a limit of a group: its users share the amount, or each has it with --subject user. --plan free\n" +
-			"sets a limit of a plan, for all who have it, in this org or with --org all in every org. Groups and plans begin to\n" +
-			"exist with their first limit.\n\n" +
-			"--user alice makes a limit of alice's own. --subject user gives each user a counter in a limit of the org; with\n" +
-			"--only alice only she has it. A limit has one shape: --window, --calendar, or --capacity and --refill.",
-	}
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := emptied(c, "amount", "capacity", "refill"); err != nil {
-			return err
+	name := o.values["limit"]
+	if name != "" {
+		all := l.Data
+		l.Data = slices.DeleteFunc(slices.Clone(all), func(v admin.Limit) bool { return v.Name != name })
+		if len(l.Data) == 0 {
+			return noSuchLimit(o.values["org"], name, limitNamesOf(all), a.ownLimits(c.Context(), o, name))
 		}
-		body, err := s.body(c, map[string]any{})
+	}
+	if len(l.Data) == 0 {
+		fmt.Fprintln(c.ErrOrStderr(), noLimits(o.values["org"], a.ownLimits(c.Context(), o, "")))
+	}
+	return o.list(c, reflect.ValueOf(l.Data))
+}
+
+// setLimit names the flags in what is wrong.
+func setLimit(c *cobra.Command, o *operated, a *adminClient) error {
+	if err := emptied(c, "amount", "capacity", "refill"); err != nil {
+		return err
+	}
+	answer, err := o.ask(c, a)
+	if err != nil {
+		return o.body.inFlags(c, err)
+	}
+	return o.show(c, answer)
+}
+
+// reopenLimits reopens the limits of an org, or with --all those of every org.
+func reopenLimits(c *cobra.Command, o *operated, a *adminClient) error {
+	path, what := o.path(), "org "+o.values["org"]
+	if all, _ := c.Flags().GetBool("all"); all == c.Flags().Changed("org") {
+		return errors.New("use either --org or --all")
+	} else if all {
+		path, what = pathOf("limits", "reopen"), "all orgs and the spend caps"
+	}
+	if err := a.ask(c.Context(), o.op.Method, path, o.sent, nil); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(c.OutOrStdout(), "the limits of %s now count from zero\n", what)
+	return err
+}
+
+// resetLimits resets the counter of one subject, or with --all several counters: it shows which, and asks.
+func resetLimits(c *cobra.Command, o *operated, a *adminClient) error {
+	all, _ := c.Flags().GetBool("all")
+	yes, _ := c.Flags().GetBool("yes")
+	limit := o.values["limit"]
+	switch {
+	case all && (o.sent["ip"] != nil || o.sent["group"] != nil || o.sent["labels"] != nil):
+		return misused("--all does not accept --ip, --group and --label; name a LIMIT and leave out --all")
+	case !all && limit == "":
+		return misused("name a LIMIT, or use --all to reset all limits")
+	case !all && yes:
+		return misused("--yes confirms --all; a single counter is reset without confirmation")
+	case !all:
+		answer, err := o.ask(c, a)
 		if err != nil {
 			return err
 		}
-		path := pathOf("orgs", of.org, "limits", args[0]) + of.query()
-		return f.run(c, func(a *adminClient) error {
-			var l admin.Limit
-			if err := a.ask(c.Context(), http.MethodPatch, path, body, &l); err != nil {
-				return s.inFlags(c, err)
-			}
-			return render(c.OutOrStdout(), f.output, l, func(w io.Writer) error { return limitTable(w, []admin.Limit{l}) })
-		})
+		return o.show(c, answer)
 	}
-	f.add(c, listFormats...)
-	f.why(c)
-	orgFlag(c, &of.org)
-	c.Flags().StringVar(&of.user, "user", "",
-		"set this user's own limit, which replaces the org's of the same name (implies --subject user)")
-	of.member(c, "set a limit of this group (default: --subject group)", "set a limit of this plan")
-	s.add(c, true)
-	return c
+	if limit != "" {
+		o.sent["limit"] = limit
+	}
+	o.sent["dry_run"] = !yes
+	org := o.values["org"]
+	var plan admin.ResetPlan
+	reset := func() error { return a.askLong(c.Context(), pathOf("orgs", org, "limits", "reset"), o.sent, &plan) }
+	show := func(w io.Writer) error { return resetTable(w, &plan) }
+	if err := reset(); err != nil {
+		return err
+	}
+	if !yes && plan.Counters > 0 {
+		unconfirmed := errors.New("nothing was reset. Confirm with --yes")
+		if !atTerminal(c) {
+			return errors.Join(render(c.OutOrStdout(), o.output, plan, show), unconfirmed)
+		}
+		if err := show(c.ErrOrStderr()); err != nil {
+			return err
+		}
+		if !confirmed(c, "", fmt.Sprintf("Reset %s of org %s?", plural(plan.Counters, "counter"), org)) {
+			return unconfirmed
+		}
+		o.sent["dry_run"] = false
+		if err := reset(); err != nil {
+			return err
+		}
+	}
+	return render(c.OutOrStdout(), o.output, plan, show)
 }
 
-func limitsResetCommand() *cobra.Command {
-	var f adminFlags
-	var s subject
-	var all, yes bool
-	c := &cobra.Command{
-		Use: "reset [LIMIT]", Short: "Reset a limit's usage to zero (ledger and in-flight calls are kept)",
-		Long: "A limit has one counter per org, user, key or address. LIMIT resets the counter of the subject that you name, immediately.\n" +
-			"With --all, several counters are reset: those of one LIMIT for everybody; without LIMIT, those of all limits; with --user\n" +
-			"or --key, those that count this user or key. --all first shows what it will reset, and asks for confirmation unless you\n" +
-			"use --yes. What open calls hold stays counted.\n\n" + adminHelp,
-		Example: "  llmguard limits reset daily --org acme --user alice --reason 'bug in our script'\n" +
-			"  llmguard limits reset --org acme --all --reason 'runaway agent' --yes\n" +
-			"  llmguard limits reset --org acme --user alice --all --reason 'runaway agent' --yes\n" +
-			"  llmguard limits reset daily --org acme --all --reason 'wrong price' --yes",
-		Args: cobra.MaximumNArgs(1),
-	}
-	c.RunE = func(c *cobra.Command, args []string) error {
-		switch {
-		case all && (s.ip+s.group != "" || len(s.labels.pairs) > 0):
-			return misused("--all does not accept --ip, --group and --label; name a LIMIT and leave out --all")
-		case !all && len(args) == 0:
-			return misused("name a LIMIT, or use --all to reset all limits")
-		case !all && yes:
-			return misused("--yes confirms --all; a single counter is reset without confirmation")
-		}
-		return f.run(c, func(a *adminClient) error {
-			if all {
-				return a.resetAll(c, &f, s, args, yes)
-			}
-			return a.resetOne(c, &f, s, args[0])
-		})
-	}
-	f.add(c, listFormats...)
-	f.why(c)
-	s.add(c, "the user whose usage is reset, for limits with a counter per user",
-		"the key whose usage is reset, for limits with a counter per key")
-	c.Flags().StringVar(&s.ip, "ip", "", "client address, for limits per address")
-	c.Flags().StringVar(&s.group, "group", "", "the group whose shared usage is reset")
-	s.labels.add(c, "value of a label, as name=value, for limits per label (repeat for several)")
-	c.Flags().BoolVar(&all, "all", false, "reset several counters: see above")
-	c.Flags().BoolVar(&yes, "yes", false, "confirm --all")
-	_ = c.MarkFlagRequired("reason")
-	return c
+// atTerminal reports whether somebody can answer a question.
+func atTerminal(c *cobra.Command) bool {
+	in, ok := c.InOrStdin().(*os.File)
+	return ok && term.IsTerminal(in.Fd())
 }
 
-func limitsReopenCommand() *cobra.Command {
-	var f adminFlags
-	var org string
-	var all bool
-	c := &cobra.Command{
-		Use: "reopen", Short: "Reopen limits that closed because Redis lost its data", Args: cobra.NoArgs,
-		Long: "If Redis loses its data, the usage is unknown, so each limit closes for the length of its window. Reopened limits count\n" +
-			"from zero. --all reopens the limits of every org and the spend caps.",
-		Example: "  llmguard limits reopen --org acme --reason 'Redis was flushed by mistake'\n" +
-			"  llmguard limits reopen --all --reason 'new Redis'",
+// askLong is ask for a request that reads all users of an org, without a time limit.
+func (a *adminClient) askLong(ctx context.Context, path string, body, out any) error {
+	resp, err := a.send(ctx, http.MethodPost, path, body)
+	if err != nil {
+		return err
 	}
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		path, what := pathOf("limits", "reopen"), "all orgs and the spend caps"
-		if org != "" {
-			path, what = pathOf("orgs", org, "limits", "reopen"), "org "+org
-		}
-		return f.run(c, func(a *adminClient) error {
-			if (org == "") != all {
-				return errors.New("use either --org or --all")
-			}
-			if err := a.ask(c.Context(), http.MethodPost, path, map[string]any{"reason": f.reason}, nil); err != nil {
-				return err
-			}
-			fmt.Fprintf(c.OutOrStdout(), "the limits of %s now count from zero\n", what)
-			return nil
-		})
+	defer resp.Body.Close()
+	return decodeAnswer(resp.Body, out)
+}
+
+func limitNamesOf(list []admin.Limit) []string {
+	var out []string
+	for _, l := range list {
+		out = append(out, l.Name)
 	}
-	f.add(c)
-	f.why(c)
-	c.Flags().StringVar(&org, "org", "", "the org")
-	c.Flags().BoolVar(&all, "all", false, "every org and the spend caps")
-	_ = c.MarkFlagRequired("reason")
-	return c
+	return out
+}
+
+// ownLimits returns the users of the org with limits of their own: all, or those of one name. They
+// are part of a hint, so it returns none if a user was named already or they cannot be read.
+func (a *adminClient) ownLimits(ctx context.Context, o *operated, name string) []admin.DeclaredUser {
+	if strings.Contains(o.path(), "?") {
+		return nil
+	}
+	var d admin.Declaration
+	if err := a.ask(ctx, http.MethodGet, pathOf("orgs", o.values["org"], "declaration"), nil, &d); err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(d.Users, func(u admin.DeclaredUser) bool {
+		return !slices.ContainsFunc(u.Limits, func(l admin.DeclaredLimit) bool { return name == "" || l.Name == name })
+	})
+}
+
+// mostNamed is how many users a hint names.
+const mostNamed = 5
+
+// whoHas names users and shows the command for the first.
+func whoHas(org, name string, users []admin.DeclaredUser) string {
+	var ids []string
+	for _, u := range users[:min(len(users), mostNamed)] {
+		ids = append(ids, u.ID)
+	}
+	if more := len(users) - len(ids); more > 0 {
+		ids = append(ids, fmt.Sprintf("and %d more", more))
+	}
+	command := "llmguard limits get "
+	if name != "" {
+		command += name + " "
+	}
+	return fmt.Sprintf("%s. Show one with `%s--org %s --user %s`", strings.Join(ids, ", "), command, org, users[0].ID)
+}
+
+// noSuchLimit is the error for a limit that does not apply to the subject.
+func noSuchLimit(org, name string, others []string, users []admin.DeclaredUser) error {
+	text := fmt.Sprintf("limit %s not found. Limits: %s", name, strings.Join(others, ", "))
+	if len(others) == 0 {
+		text = fmt.Sprintf("limit %s not found; no limit applies here", name)
+	}
+	if len(users) > 0 {
+		text += fmt.Sprintf(". Users with their own limit %s: %s", name, whoHas(org, name, users))
+	}
+	return errors.New(text)
+}
+
+// noLimits explains an empty list.
+func noLimits(org string, users []admin.DeclaredUser) string {
+	if len(users) > 0 {
+		return fmt.Sprintf("org %s has no limits that apply to every call. Users with their own limits: %s", org,
+			whoHas(org, "", users))
+	}
+	return "no limits; set one with `llmguard limits set`"
 }

@@ -3,39 +3,15 @@ package cli
 import (
 	"fmt"
 	"io"
-	"strings"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
-	"github.com/llmguard/llmguard/internal/figures"
 )
 
 func limitTable(w io.Writer, list []admin.Limit) error {
-	g := grid{
-		head: []string{
-			"limit", "subject", "mode", "shape", "amount", "used", "held", "remaining", "resets in", "used up in", "source",
-		},
-		numbers: []bool{false, false, false, false, true, true, true, true, true, true, false},
-	}
-	for _, l := range list {
-		reset := ""
-		switch {
-		case l.Reset != nil:
-			reset = figures.Lasting(budget.Lasting(*l.Reset))
-		case l.Used != nil:
-			reset = figures.Lasting(budget.Endless)
-		}
-		ends := ""
-		if l.UsedUp != nil {
-			ends = figures.About(budget.Lasting(*l.UsedUp))
-		}
-		g.add(l.Name, whose(l.Subject, l.Only), l.Mode, l.Shape, quantityText(w, l.Unit, l.Amount),
-			quantityOr(w, l.Unit, l.Used),
-			quantityOr(w, l.Unit, l.Held),
-			quantityOr(w, l.Unit, l.Remaining), reset, ends, strings.Join(l.Sources, "+"))
-	}
-	if err := g.write(w); err != nil {
+	err := tableOf(w, list, "limit", "subject", "mode", "shape", "amount", "used", "held", "remaining", "resets in",
+		"used up in", "source")
+	if err != nil {
 		return err
 	}
 	for _, l := range list {
@@ -72,4 +48,72 @@ func overrideText(w io.Writer, o admin.Override) string {
 		text += " for " + o.Only
 	}
 	return text
+}
+
+func explanationText(w io.Writer, e *admin.Explanation) error {
+	who := "user " + e.User
+	if e.Key != "" {
+		who = "key " + e.Key + " of " + who
+	}
+	if e.Group != "" {
+		who += ", group " + e.Group
+	}
+	if e.Plan != "" {
+		who += ", plan " + e.Plan + " (named by the " + e.PlanFrom + ")"
+	}
+	call := e.Endpoint
+	if e.Model != "" {
+		call += " with " + e.Model
+	}
+	if _, err := fmt.Fprintf(w, "%s by %s of org %s\n\n", call, who, e.Org); err != nil {
+		return err
+	}
+	if e.Forbidden != "" {
+		fmt.Fprintf(w, "refused: %s\n\n", e.Forbidden)
+	}
+	if len(e.Limits) == 0 {
+		if _, err := fmt.Fprintln(w, "no limit counts this call"); err != nil {
+			return err
+		}
+	} else if err := tableOf(w, e.Limits, "limit", "from", "subject", "mode", "shape",
+		"amount", "used", "remaining", "resets in", "set in", ""); err != nil {
+		return err
+	}
+	if len(e.Others) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w, "\nnot counting this call:")
+	return tableOf(w, e.Others, "limit", "from", "amount", "set in", "because")
+}
+
+// fromText names the place that a limit is from, such as plan pro.
+func fromText(l admin.ExplainedLimit) string {
+	if l.Layer == "org" || l.Layer == "defaults" {
+		return l.Layer
+	}
+	return l.Layer + " " + l.Of
+}
+
+func resetTable(w io.Writer, plan *admin.ResetPlan) error {
+	verb := "reset"
+	if plan.DryRun {
+		verb = "would reset"
+	}
+	if plan.Counters == 0 {
+		_, err := fmt.Fprintln(w, "nothing to reset: no counter has usage that is not held by open calls")
+		return err
+	}
+	sums := gridOf(w, plan.Limits)
+	sums.head[2] = verb
+	if err := sums.write(w); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	if err := tableOf(w, plan.Fullest); err != nil {
+		return err
+	}
+	if n := plan.Counters - len(plan.Fullest); n > 0 {
+		fmt.Fprintf(w, "and %s more\n", plural(n, "counter"))
+	}
+	return nil
 }

@@ -18,6 +18,8 @@ type operated struct {
 	op      *admin.Operation
 	command admin.Command
 	body    fields            // flags for members of the body
+	period  period            // of a command with from and to
+	orgs    string            // --org of a command with Orgs
 	caller  callerFlags       // of a command with Callers
 	special worker            // nil: one request with one answer
 	values  map[string]string // inputs of the path and the query, by name
@@ -37,11 +39,22 @@ func specialOf(c *cobra.Command, words string) worker {
 		return queueWorker(c)
 	case "jobs replay":
 		c.Flags().String("org", "", "only these orgs, separated by commas; default: all")
+	case "limits reopen":
+		c.Flags().Bool("all", false, "every org and the spend caps")
+	case "limits reset":
+		c.Flags().Bool("all", false, "reset several counters: see above")
+		c.Flags().Bool("yes", false, "confirm --all")
+	case "orgs purge":
+		c.Flags().Bool("yes", false, "confirm")
+	case "prices calibration":
+		c.Flags().String("model", "*", "only models that match this pattern (* matches any characters)")
 	}
 	return map[string]worker{
 		"batches cancel": cancelBatches, "config reload": reloadConfig, "jobs cancel": cancelJobs, "jobs replay": replayJobs,
-		"jobs watch": watchJob, "orgs create": createOrg, "orgs credentials set": setCredential, "queue resume": resumePool,
-		"resume": resumeSpending, "stop": stopSpending,
+		"jobs watch": watchJob, "limits get": getLimits, "limits reopen": reopenLimits, "limits reset": resetLimits,
+		"limits set": setLimit, "orgs create": createOrg, "orgs credentials set": setCredential, "orgs purge": purgeOrg,
+		"prices calibration": showCalibration, "queue resume": resumePool, "resume": resumeSpending, "stop": stopSpending,
+		"usage adjust": adjustBill, "usage reconcile charge": resolveCharge, "why": explainWhy,
 	}[words]
 }
 
@@ -107,7 +120,10 @@ func argumentName(op *admin.Operation, arg string) string {
 			return in.Name
 		}
 	}
-	return "id" // of what is created
+	if slices.ContainsFunc(op.Inputs(), func(in admin.Input) bool { return in.Name == "id" }) {
+		return "id" // of what is created
+	}
+	return name
 }
 
 func operationCommand(op *admin.Operation, d admin.Command) *cobra.Command {
@@ -122,16 +138,16 @@ func operationCommand(op *admin.Operation, d admin.Command) *cobra.Command {
 	}
 	o.special = specialOf(c, strings.Join(words, " "))
 	switch {
-	case op.Lines && o.special == nil:
+	case op.Lines && o.special == nil && d.Orgs == "":
 		o.special = streamLines
 		o.add(c, "jsonl")
-	case op.Answer != nil && !op.Lines:
+	case op.Answer != nil && (!op.Lines || d.Orgs != ""):
 		o.add(c, listFormats...)
 	default:
 		o.add(c)
 	}
 	if op.Reasoned() {
-		o.why(c)
+		o.why(c, slices.Contains(d.Must, "reason"))
 	}
 	if d.Callers != "" {
 		o.caller.add(c)
@@ -181,13 +197,21 @@ func (o *operated) flags(c *cobra.Command, args []string) {
 			in.Required = false
 		}
 		switch {
+		case in.Kind == admin.Period:
+			if in.Name == "from" {
+				o.period.add(c)
+			}
+			continue
+		case in.Name == "org" && o.command.Orgs != "":
+			c.Flags().StringVar(&o.orgs, "org", "", orgsHelp[o.command.Orgs])
+			continue
 		case in.Name == "org" && o.command.Callers != "":
 			help += ", as an administrator (default: act as the API key)"
 		case in.Required || slices.Contains(o.command.Must, in.Name):
 			help += " (required)"
 		}
 		if in.In == "body" {
-			o.bodyFlag(in, help)
+			o.body.flag(c, in, help)
 		} else {
 			queryFlag(c, in, help)
 		}
@@ -195,7 +219,15 @@ func (o *operated) flags(c *cobra.Command, args []string) {
 			defer c.MarkFlagRequired(in.Flag) //nolint:errcheck // fails for unknown flags only
 		}
 	}
-	o.body.add(c, o.resets())
+	if o.resets() {
+		o.body.resettable(c)
+	}
+}
+
+// orgsHelp describes --org, by how a command finds its orgs.
+var orgsHelp = map[string]string{
+	"each": "comma-separated orgs (default: all)", "ledgers": "comma-separated orgs (default: all)",
+	"one": "the org (default: the only one)",
 }
 
 // flagOf returns the name of the flag of an input.
@@ -207,30 +239,12 @@ func (o *operated) resets() bool {
 		slices.ContainsFunc(o.op.Inputs(), func(in admin.Input) bool { return in.Setting })
 }
 
-func (o *operated) bodyFlag(in admin.Input, help string) {
-	switch in.Kind {
-	case admin.Number:
-		o.body.number(in.Flag, in.Name, help)
-	case admin.Truth:
-		o.body.truth(in.Flag, in.Name, help)
-	case admin.List:
-		o.body.list(in.Flag, in.Name, help)
-	case admin.Pairs:
-		o.body.pairs(in.Flag, in.Name, help)
-	case admin.Until:
-		o.body.when(in.Flag, in.Name, help)
-	default:
-		if in.Value != "" {
-			help += " (default " + in.Value + ")"
-		}
-		o.body.text(in.Flag, in.Name, help)
-	}
-}
-
 func queryFlag(c *cobra.Command, in admin.Input, help string) {
 	switch in.Kind {
 	case admin.Switch:
 		c.Flags().Bool(in.Flag, false, help)
+	case admin.Pairs:
+		c.Flags().StringArray(in.Flag, nil, help)
 	case admin.Since:
 		c.Flags().Duration(in.Flag, 0, help)
 	case admin.Count:

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +20,9 @@ import (
 
 // gather reads arguments and flags.
 func (o *operated) gather(c *cobra.Command, given, args []string) error {
+	if err := o.gatherPeriod(); err != nil {
+		return err
+	}
 	for name, value := range o.command.Fixed {
 		o.sent[name] = value
 	}
@@ -33,7 +38,7 @@ func (o *operated) gather(c *cobra.Command, given, args []string) error {
 	}
 	for _, in := range o.op.Inputs() {
 		in.Flag = o.flagOf(in)
-		if in.In == "body" || c.Flags().Lookup(in.Flag) == nil || o.values[in.Name] != "" {
+		if in.In == "body" || in.Kind == admin.Period || c.Flags().Lookup(in.Flag) == nil || o.values[in.Name] != "" {
 			continue
 		}
 		value, err := o.flagValue(c, in)
@@ -45,10 +50,39 @@ func (o *operated) gather(c *cobra.Command, given, args []string) error {
 	return o.gatherBody(c)
 }
 
+// gatherPeriod reads the flags of a period. Without any and without a default, the operation has its own.
+func (o *operated) gatherPeriod() error {
+	for _, in := range o.op.Inputs() {
+		if in.Kind != admin.Period || slices.Contains(o.command.Hide, in.Name) {
+			continue
+		}
+		if !o.period.given() {
+			o.period.from = in.Value
+		}
+		if !o.period.given() {
+			return nil
+		}
+		from, to, err := o.period.bounds(time.Now())
+		if err != nil {
+			return err
+		}
+		o.values["from"] = from.UTC().Format(time.RFC3339)
+		if o.period.to != "" { // otherwise with what happens meanwhile
+			o.values["to"] = to.UTC().Format(time.RFC3339)
+		}
+		return nil
+	}
+	return nil
+}
+
 // flagValue returns what the flag of an input of the path or the query sends.
 func (o *operated) flagValue(c *cobra.Command, in admin.Input) (string, error) {
 	value := c.Flags().Lookup(in.Flag).Value.String()
 	switch {
+	case in.Kind == admin.Pairs:
+		pairs, _ := c.Flags().GetStringArray(in.Flag)
+		_, err := pairsOf(in.Flag, pairs)
+		return strings.Join(pairs, "\n"), err
 	case in.Kind == admin.Switch:
 		return map[string]string{"true": in.Value}[value], nil
 	case in.Kind == admin.Since:
@@ -82,11 +116,7 @@ func (o *operated) gatherBody(c *cobra.Command) error {
 			}
 		}
 	}
-	if o.resets() {
-		_, err := o.body.body(c, o.sent)
-		return err
-	}
-	if err := o.body.set(c, o.sent); err != nil {
+	if err := o.body.read(c, o.sent, o.resets()); err != nil {
 		return err
 	}
 	count := 0
@@ -118,7 +148,7 @@ func (o *operated) path() string {
 	q := url.Values{}
 	for _, in := range o.op.Inputs() {
 		if value := o.values[in.Name]; in.In == "query" && value != "" {
-			q.Set(in.Name, value)
+			q[in.Name] = strings.Split(value, "\n") // several of Pairs
 		}
 	}
 	if len(q) > 0 {
@@ -147,6 +177,11 @@ func (o *operated) work(c *cobra.Command, given, args []string) error {
 		run = o.asCaller
 	}
 	return run(c, func(a *adminClient) error {
+		if o.command.Orgs != "" {
+			if done, err := o.eachOrg(c, a); done || err != nil {
+				return err
+			}
+		}
 		if o.special != nil {
 			return o.special(c, o, a)
 		}
@@ -159,6 +194,39 @@ func (o *operated) work(c *cobra.Command, given, args []string) error {
 		}
 		return o.show(c, answer)
 	})
+}
+
+// eachOrg finds the orgs of a command. It also does the work of one that lists something of several orgs.
+func (o *operated) eachOrg(c *cobra.Command, a *adminClient) (done bool, err error) {
+	orgs, err := a.pickOrgs(c.Context(), o.orgs, o.command.Orgs == "ledgers")
+	if err != nil || o.command.Orgs == "one" && len(orgs) != 1 {
+		return false, cmp.Or(err, fmt.Errorf("--org: choose one org: %s", strings.Join(orgs, ", ")))
+	}
+	if o.command.Orgs == "one" {
+		o.values["org"] = orgs[0]
+		return false, nil
+	}
+	line, _ := o.op.Listed()
+	out := reflect.MakeSlice(reflect.SliceOf(line), 0, 0)
+	for _, o.values["org"] = range orgs {
+		if !o.op.Lines {
+			answer, err := o.ask(c, a)
+			if err != nil {
+				return false, err
+			}
+			out = reflect.AppendSlice(out, reflect.ValueOf(answer).Elem().FieldByName("Data"))
+			continue
+		}
+		err := a.lines(c.Context(), o.path(), func(text json.RawMessage) error {
+			one := reflect.New(line)
+			out = reflect.Append(out, one.Elem())
+			return json.Unmarshal(text, out.Index(out.Len()-1).Addr().Interface())
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, o.listed(c, out)
 }
 
 // repeat sends a request for each argument, and prints the answers as a list.
@@ -214,8 +282,13 @@ func (o *operated) show(c *cobra.Command, answer any) error {
 	if more := v.FieldByName("HasMore"); more.IsValid() && more.Bool() {
 		fmt.Fprintln(c.ErrOrStderr(), strings.ReplaceAll(o.command.More, "{n}", strconv.Itoa(data.Len())))
 	}
+	return o.listed(c, data)
+}
+
+// listed prints a list, or that it is empty.
+func (o *operated) listed(c *cobra.Command, data reflect.Value) error {
 	if data.Len() == 0 && o.command.None != "" {
-		fmt.Fprintln(c.ErrOrStderr(), o.command.None)
+		fmt.Fprintln(c.ErrOrStderr(), o.fill(io.Discard, o.command.None, nil))
 	}
 	return o.list(c, data)
 }
@@ -226,10 +299,10 @@ func (o *operated) list(c *cobra.Command, data reflect.Value) error {
 		if data.Len() == 0 && o.command.None != "" {
 			return nil
 		}
-		if jobs, ok := data.Interface().([]jobLine); ok {
-			return jobTable(w, jobs)
+		if own := ownForm(data.Interface()); own != nil {
+			return own(w)
 		}
-		return tableOf(w, data)
+		return tableOf(w, data.Interface(), o.command.Columns...)
 	})
 }
 
@@ -239,16 +312,37 @@ func (o *operated) one(w io.Writer, v reflect.Value) error {
 		_, err := fmt.Fprintln(w, o.fill(w, o.command.Done, v.Interface()))
 		return err
 	}
-	if job, ok := v.Interface().(jobLine); ok {
-		return jobDetails(w, &job)
+	if own := ownForm(v.Interface()); own != nil {
+		return own(w)
 	}
 	if err := secretOf(w, v); err != nil {
 		return err
 	}
 	if o.op.Writes && len(columnsOf(v.Type())) > 0 && !hasFacts(v.Type()) {
-		return tableOf(w, reflect.Append(reflect.MakeSlice(reflect.SliceOf(v.Type()), 0, 1), v))
+		return tableOf(w, reflect.Append(reflect.MakeSlice(reflect.SliceOf(v.Type()), 0, 1), v).Interface())
 	}
 	return factsOf(w, v)
+}
+
+// ownForm returns how to print an answer for which neither a table nor facts are enough; nil: they are.
+func ownForm(answer any) func(io.Writer) error {
+	switch answer := answer.(type) {
+	case []jobLine:
+		return func(w io.Writer) error { return jobTable(w, answer) }
+	case jobLine:
+		return func(w io.Writer) error { return jobDetails(w, &answer) }
+	case []admin.Limit:
+		return func(w io.Writer) error { return limitTable(w, answer) }
+	case admin.Limit:
+		return func(w io.Writer) error { return limitTable(w, []admin.Limit{answer}) }
+	case admin.Explanation:
+		return func(w io.Writer) error { return explanationText(w, &answer) }
+	case admin.ResetPlan:
+		return func(w io.Writer) error { return resetTable(w, &answer) }
+	case admin.Why:
+		return func(w io.Writer) error { return whyText(w, &answer) }
+	}
+	return nil
 }
 
 // fill replaces the names of inputs and of members of an answer.
@@ -263,22 +357,4 @@ func (o *operated) fill(w io.Writer, text string, answer any) string {
 		}
 		return o.values[name]
 	})
-}
-
-// set adds the flags that were given to a body.
-func (s *fields) set(c *cobra.Command, body map[string]any) error {
-	for _, f := range s.all {
-		if !c.Flags().Changed(f.flag) {
-			continue
-		}
-		v, err := f.value(c)
-		if err != nil {
-			return err
-		}
-		if v == "" {
-			return misused("--%s is empty; leave it out or give it a value", f.flag)
-		}
-		setMember(body, f.member, v)
-	}
-	return nil
 }

@@ -39,7 +39,7 @@ func TestPlansAtRuntime(t *testing.T) {
 	out = s.must("limits", "explain", "--org", "acme", "--key", "c1")
 	has(t, out, "key c1 of user alice, plan pro (named by the key)", "each key")
 	has(t, s.must("limits", "get", "--org", "acme", "--group", "research"), "group research", "team")
-	s.refuses("name the caller", "limits", "explain", "--org", "acme")
+	s.refuses("Name the user or the key of the call", "limits", "explain", "--org", "acme")
 	s.must("limits", "override", "--org", "acme", "--group", "research", "--limit", "team", "--add", "$100", "--until", "4h", "--reason", "x")
 	has(t, s.must("limits", "get", "--org", "acme", "--group", "research"), "$600")
 	s.must("limits", "reset", "team", "--org", "acme", "--group", "research", "--reason", "x")

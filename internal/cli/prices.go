@@ -25,7 +25,7 @@ func pricesCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(listPricesCommand(), showPriceCommand(), diffPricesCommand(), importPricesCommand(),
-		verifyPricesCommand(), updatePricesCommand(), calibrationCommand())
+		verifyPricesCommand(), updatePricesCommand())
 	return c
 }
 

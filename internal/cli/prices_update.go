@@ -230,7 +230,7 @@ func (u *priceUpdate) apply(ctx context.Context, cfg *config.Config, source, rea
 	}
 	ids := tenants.New(rdb, tenants.Options{Log: slog.New(slog.DiscardHandler)})
 	note := tenants.AuditEntry{
-		At: time.Now().UTC(), Actor: "local:" + (&who{}).name(), Action: "prices.update", Target: source, Reason: reason,
+		At: time.Now().UTC(), Actor: "local:" + osUser(), Action: "prices.update", Target: source, Reason: reason,
 		After: after,
 	}
 	if err := ids.Commit(ctx, note); err != nil {

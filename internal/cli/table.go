@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"reflect"
@@ -8,7 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
@@ -24,44 +27,112 @@ type shownField struct {
 	setting            string // the name of a field of settings, of which the answer has several
 }
 
-// formats are the forms of values besides those of their types. Those that begin with = see the whole answer.
-var formats = map[string]func(io.Writer, reflect.Value) string{
-	"age": func(_ io.Writer, v reflect.Value) string { return figures.Age(time.Since(v.Interface().(time.Time))) },
-	"day": func(_ io.Writer, v reflect.Value) string {
+// formats are the forms of a value besides that of its type. Those that begin with = may see other members of the
+// answer, and an absent value.
+var formats = map[string]func(w io.Writer, v, answer reflect.Value) string{
+	"age": func(_ io.Writer, v, _ reflect.Value) string {
+		return figures.Age(time.Since(v.Interface().(time.Time)))
+	},
+	"day": func(_ io.Writer, v, _ reflect.Value) string {
 		return v.Interface().(time.Time).UTC().Format("2006-01-02 15:04")
 	},
-	"second": func(_ io.Writer, v reflect.Value) string {
+	"date": func(_ io.Writer, v, _ reflect.Value) string {
+		return v.Interface().(time.Time).UTC().Format(time.DateOnly)
+	},
+	"second": func(_ io.Writer, v, _ reflect.Value) string {
 		return v.Interface().(time.Time).UTC().Format(time.DateTime)
 	},
-	"path": func(_ io.Writer, v reflect.Value) string {
+	"path": func(_ io.Writer, v, _ reflect.Value) string {
 		return strings.ReplaceAll(escape.Text(v.String()), " ", "/")
 	},
-	"unix": func(_ io.Writer, v reflect.Value) string {
+	"unix": func(_ io.Writer, v, _ reflect.Value) string {
 		return time.Unix(v.Int(), 0).UTC().Format("2006-01-02 15:04")
 	},
-	"dollars": func(w io.Writer, v reflect.Value) string { return decimalUSD(w, v.String()) },
-	"usd":     func(w io.Writer, v reflect.Value) string { return usd(w, pricing.Nano(v.Int())) },
-	"state":   func(_ io.Writer, v reflect.Value) string { return onOff(v.Bool()) },
-	"all":     func(_ io.Writer, v reflect.Value) string { return all(v.Interface().([]string)) },
-	"rights": func(_ io.Writer, v reflect.Value) string {
+	"dollars": func(w io.Writer, v, _ reflect.Value) string { return decimalUSD(w, v.String()) },
+	"usd":     func(w io.Writer, v, _ reflect.Value) string { return usd(w, pricing.Nano(v.Int())) },
+	"unit":    func(w io.Writer, v, answer reflect.Value) string { return quantityText(w, unitOf(answer), v.Int()) },
+	"about":   func(_ io.Writer, v, _ reflect.Value) string { return figures.About(budget.Lasting(v.Float())) },
+	"permille": func(_ io.Writer, v, _ reflect.Value) string {
+		return fmt.Sprintf("%d.%03d", v.Int()/1000, v.Int()%1000)
+	},
+	"number":   func(_ io.Writer, v, _ reflect.Value) string { return escape.Text(v.String()) },
+	"factor":   func(_ io.Writer, v, _ reflect.Value) string { return "x" + v.String() },
+	"span":     func(_ io.Writer, v, _ reflect.Value) string { return fmt.Sprint(v.Interface()) },
+	"state":    func(_ io.Writer, v, _ reflect.Value) string { return onOff(v.Bool()) },
+	"all":      func(_ io.Writer, v, _ reflect.Value) string { return all(v.Interface().([]string)) },
+	"plus":     func(_ io.Writer, v, _ reflect.Value) string { return strings.Join(v.Interface().([]string), "+") },
+	"comma":    func(_ io.Writer, v, _ reflect.Value) string { return strings.Join(v.Interface().([]string), ",") },
+	"counters": func(_ io.Writer, v, _ reflect.Value) string { return plural(int(v.Int()), "counter") },
+	"first":    func(_ io.Writer, v, _ reflect.Value) string { return map[bool]string{true: "binds first"}[v.Bool()] },
+	"if":       func(_ io.Writer, v, _ reflect.Value) string { return map[bool]string{true: "yes"}[v.Bool()] },
+	"rights": func(_ io.Writer, v, _ reflect.Value) string {
 		return map[bool]string{true: "read", false: "read and write"}[v.Bool()]
 	},
-	"off": func(_ io.Writer, v reflect.Value) string {
+	"off": func(_ io.Writer, v, _ reflect.Value) string {
 		return "off for " + figures.Age(time.Since(v.Interface().(time.Time)))
 	},
-	"=lines": func(_ io.Writer, v reflect.Value) string {
-		b := v.Interface().(admin.BatchLine)
+	"=lines": func(_ io.Writer, _, answer reflect.Value) string {
+		b := answer.Interface().(admin.BatchLine)
 		return fmt.Sprintf("%d/%d", b.Done, b.Lines)
 	},
-	"=worst": func(w io.Writer, v reflect.Value) string {
-		o := v.Interface().(admin.Org)
+	"=worst": func(w io.Writer, _, answer reflect.Value) string {
+		o := answer.Interface().(admin.Org)
 		return boundOf(&o).HourText(func(n pricing.Nano) string { return usd(w, n) })
 	},
-	"=override": func(w io.Writer, v reflect.Value) string { return overrideText(w, v.Interface().(admin.Override)) },
+	"=override": func(w io.Writer, _, answer reflect.Value) string {
+		return overrideText(w, answer.Interface().(admin.Override))
+	},
+	"=whose": func(_ io.Writer, v, answer reflect.Value) string {
+		return whose(v.String(), answer.FieldByName("Only").String())
+	},
+	"=from": func(_ io.Writer, _, answer reflect.Value) string {
+		return fromText(answer.Interface().(admin.ExplainedLimit))
+	},
+	"=reset": resetText,
+	"=room": func(_ io.Writer, _, answer reflect.Value) string {
+		return roomText(answer.Interface().(admin.WhyLimit))
+	},
+	"=of": func(_ io.Writer, v, answer reflect.Value) string {
+		return cmp.Or(answer.FieldByName("Cap").String(), v.String())
+	},
+	"=prior": func(_ io.Writer, _, answer reflect.Value) string {
+		r := answer.Interface().(calibration.Row)
+		return fmt.Sprintf("%d.%03d %d.%03d", r.PriorMean/1000, r.PriorMean%1000, r.PriorHold/1000, r.PriorHold%1000)
+	},
+	"=remark": func(_ io.Writer, _, answer reflect.Value) string {
+		if late, ok := answer.Interface().(admin.Unresolved); ok {
+			return remark(late.Entry)
+		}
+		return remark(answer.Interface().(budget.Entry))
+	},
+	"=booked": func(w io.Writer, _, answer reflect.Value) string {
+		b := answer.Interface().(admin.Unresolved).Booked
+		if b == nil {
+			return "no"
+		}
+		return fmt.Sprintf("yes, %s (%s)", usd(w, pricing.Nano(b.Total)), b.Kind)
+	},
+}
+
+// unitOf returns the unit of the amounts of an answer.
+func unitOf(answer reflect.Value) string { return answer.FieldByName("Unit").String() }
+
+// resetText formats the seconds until a limit is unused. Without them it never is, unless it has no usage at all.
+func resetText(_ io.Writer, v, answer reflect.Value) string {
+	used := answer.FieldByName("Used")
+	switch {
+	case !v.IsNil():
+		return figures.Lasting(budget.Lasting(v.Elem().Float()))
+	case used.Kind() == reflect.Pointer && used.IsNil():
+		return ""
+	}
+	return figures.Lasting(budget.Endless)
 }
 
 // rightward are the formats of numbers.
-var rightward = []string{"age", "usd", "dollars", "=lines"}
+var rightward = []string{
+	"age", "counters", "usd", "dollars", "unit", "about", "permille", "number", "span", "=lines", "=reset",
+}
 
 // taggedFields lists the fields of a type with a tag.
 func taggedFields(t reflect.Type, tag string) []shownField {
@@ -105,12 +176,9 @@ func (f *shownField) text(w io.Writer, answer reflect.Value) string {
 		}
 		return escape.Text(set.Text(f.setting))
 	}
-	for v.Kind() == reflect.Pointer {
-		if v.IsNil() && !strings.HasPrefix(f.format, "=") {
-			return f.none
-		}
+	for v.Kind() == reflect.Pointer && !strings.HasPrefix(f.format, "=") {
 		if v.IsNil() {
-			break
+			return f.none
 		}
 		v = v.Elem()
 	}
@@ -118,10 +186,7 @@ func (f *shownField) text(w io.Writer, answer reflect.Value) string {
 		return f.none
 	}
 	if format := formats[f.format]; format != nil {
-		if f.format[0] == '=' {
-			v = answer
-		}
-		return format(w, v)
+		return format(w, v, answer)
 	}
 	switch one := v.Interface().(type) {
 	case bool:
@@ -145,21 +210,51 @@ func (f *shownField) numeric() bool {
 
 func columnsOf(t reflect.Type) []shownField { return taggedFields(t, "col") }
 
-// tableOf prints a list as a table of its columns.
-func tableOf(w io.Writer, list reflect.Value) error {
-	var g grid
-	columns := columnsOf(list.Type().Elem())
+// tableOf prints a list as a table: of these columns, or of all that its type has. A column is the name in a tag, or
+// the name of a member in JSON, a colon and what a tag would have.
+func tableOf(w io.Writer, list any, names ...string) error { return gridOf(w, list, names...).write(w) }
+
+// columnOf finds a column of a type.
+func columnOf(t reflect.Type, all []shownField, name string) shownField {
+	member, tag, ok := strings.Cut(name, ":")
+	if !ok {
+		return all[slices.IndexFunc(all, func(f shownField) bool { return f.name == name })]
+	}
+	var index []int
+	for one := range strings.SplitSeq(member, ".") {
+		i := slices.IndexFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			return name == one
+		})
+		f := reflect.VisibleFields(t)[i]
+		index, t = append(index, f.Index...), f.Type
+	}
+	parts := append(strings.Split(tag, ";"), "", "")
+	return shownField{name: parts[0], format: parts[1], none: parts[2], index: index, typ: t}
+}
+
+func gridOf(w io.Writer, list any, names ...string) *grid {
+	v := reflect.ValueOf(list)
+	g := grid{head: []string{}}
+	columns := columnsOf(v.Type().Elem())
+	if len(names) > 0 {
+		all := columns
+		columns = nil
+		for _, name := range names {
+			columns = append(columns, columnOf(v.Type().Elem(), all, name))
+		}
+	}
 	for _, c := range columns {
 		g.head, g.numbers = append(g.head, c.name), append(g.numbers, c.numeric())
 	}
-	for i := range list.Len() {
+	for i := range v.Len() {
 		var cells []string
 		for _, c := range columns {
-			cells = append(cells, c.text(w, list.Index(i)))
+			cells = append(cells, c.text(w, v.Index(i)))
 		}
 		g.add(cells...)
 	}
-	return g.write(w)
+	return &g
 }
 
 // factsOf prints an answer as a list of names and values, without those that are empty.

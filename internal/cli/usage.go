@@ -54,8 +54,7 @@ func usageCommand() *cobra.Command {
 	c.Flags().StringVar(&sorted, "sort", "",
 		"sort by cost, calls, tokens, estimated, overrun or refused (largest first), or by a name of --by\n"+
 			"(default: time if --by has hour, day or month, otherwise cost)")
-	c.AddCommand(capsCommand(), entriesCommand(), exportCommand(), focusCommand(), statementCommand(),
-		adjustCommand(), reconcileCommand(), auditCommand())
+	c.AddCommand(entriesCommand(), exportCommand(), focusCommand(), statementCommand())
 	return c
 }
 

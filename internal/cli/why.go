@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"time"
 
@@ -17,32 +16,17 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-func whyCommand() *cobra.Command {
-	var f usageFlags
-	c := &cobra.Command{
-		Use: "why CALL|JOB|USER", Short: "Explain why a call, job or user is waiting or refused, and how to let it through",
-		Args: cobra.ExactArgs(1),
-		Long: "Shows every limit that applies, its usage, when it has capacity again, and who uses most of it. For a waiting job it shows\n" +
-			"whether it waits for a limit, a spend cap or the provider's quota, its position, and when it will start. At the end it\n" +
-			"lists commands that let it through now. Limits are the current ones, even for a call that has ended.",
-		Example: "  llmguard why alice --org acme\n" +
-			"  llmguard why job_puyzj01m7x3vb350ckcmq65wwmswwsz\n" +
-			"  llmguard why 01m7x425asv4hapb0hzey6k903 -o json",
+// explainWhy shows the commands that let a call through as they are run here.
+func explainWhy(c *cobra.Command, o *operated, a *adminClient) error {
+	answer, err := o.ask(c, a)
+	if err != nil {
+		return orgByFlag(err)
 	}
-	c.RunE = func(c *cobra.Command, args []string) error {
-		return f.run(c, func(a *adminClient) error {
-			var w admin.Why
-			if err := a.ask(c.Context(), http.MethodGet, pathOf("why", args[0])+"?"+query("org", f.org), nil, &w); err != nil {
-				return orgByFlag(err)
-			}
-			for i := range w.Commands {
-				w.Commands[i] = called() + strings.TrimPrefix(w.Commands[i], "llmguard") + f.where()
-			}
-			return render(c.OutOrStdout(), f.output, w, func(out io.Writer) error { return whyText(out, &w) })
-		})
+	w := answer.(*admin.Why)
+	for i := range w.Commands {
+		w.Commands[i] = called() + strings.TrimPrefix(w.Commands[i], "llmguard") + o.where()
 	}
-	f.add(c, plainFormats...)
-	return c
+	return o.show(c, answer)
 }
 
 // orgByFlag rewrites the API's error about a user of several orgs in terms of --org.
@@ -79,7 +63,8 @@ func whyText(out io.Writer, w *admin.Why) error {
 	fmt.Fprintln(out)
 	if len(w.Limits) == 0 {
 		fmt.Fprintln(out, "No limit applies.")
-	} else if err := whyTable(out, w.Limits); err != nil {
+	} else if err := tableOf(out, w.Limits, "limit", "subject", "mode", "used", "held", "amount", "needed",
+		"available", "resets in"); err != nil {
 		return err
 	}
 	for i := range w.Limits {
@@ -87,7 +72,7 @@ func whyText(out io.Writer, w *admin.Why) error {
 	}
 	if len(w.Refusals) > 0 {
 		fmt.Fprintln(out, "\nRefused or delayed in the last 24 hours:")
-		if err := refusalTable(out, w.Refusals); err != nil {
+		if err := tableOf(out, w.Refusals); err != nil {
 			return err
 		}
 	}
@@ -106,36 +91,17 @@ func whyTitle(w *admin.Why) string {
 	return "user"
 }
 
-func whyTable(out io.Writer, limits []admin.WhyLimit) error {
-	g := grid{
-		head:    []string{"limit", "subject", "mode", "used", "held", "amount", "needed", "available", "resets in"},
-		numbers: []bool{false, false, false, true, true, true, true, false, true},
+// roomText says when a limit has room.
+func roomText(l admin.WhyLimit) string {
+	switch {
+	case l.Closed != nil:
+		return "closed until " + l.Closed.UTC().Format("15:04:05 MST")
+	case l.Wait != nil:
+		return "in " + lasting(l.Wait)
+	case l.Refuses:
+		return "no"
 	}
-	for i := range limits {
-		l := &limits[i]
-		of := l.Subject
-		wanted := ""
-		room := "yes"
-		if l.Cap != "" {
-			of = l.Cap
-		}
-		if l.Wanted != nil {
-			wanted = quantityText(out, l.Unit, *l.Wanted)
-		}
-		switch {
-		case l.Closed != nil:
-			room = "closed until " + l.Closed.UTC().Format("15:04:05 MST")
-		case l.Wait != nil:
-			room = "in " + lasting(l.Wait)
-		case l.Refuses:
-			room = "no"
-		}
-		g.add(l.Name, of, l.Mode, quantityText(out, l.Unit, l.Used),
-			quantityText(out, l.Unit, l.Held), quantityText(out, l.Unit, l.Amount), wanted,
-			room,
-			lasting(l.Reset))
-	}
-	return g.write(out)
+	return "yes"
 }
 
 // lasting formats seconds; nil means never.
