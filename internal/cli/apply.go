@@ -16,6 +16,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/simulate"
 )
 
 // exitChanges is the exit code when the plan contains changes.
@@ -174,18 +175,16 @@ func replayTable(w io.Writer, org string, r *admin.Replay) error {
 		which = "the newest calls"
 	}
 	fmt.Fprintf(w, "\norg %s: %s of the last %s, replayed\n", org, which, plural(r.Days, "day"))
-	g := lineGrid("policy")
-	addLine(w, &g, []string{"current"}, r.Before)
-	addLine(w, &g, []string{"declared"}, r.After)
-	if err := g.write(w); err != nil || len(r.Users) == 0 {
+	err := lineTable(w, []string{"policy"}, [][]string{{"current"}, {"declared"}}, []simulate.Line{r.Before, r.After})
+	if err != nil || len(r.Users) == 0 {
 		return err
 	}
 	fmt.Fprintln(w, "\nheld back under the declared limits")
-	g = lineGrid("user")
+	var names [][]string
 	for _, l := range r.Users {
-		addLine(w, &g, []string{userOf(org, l.User)}, l)
+		names = append(names, []string{userOf(org, l.User)})
 	}
-	return g.write(w)
+	return lineTable(w, []string{"user"}, names, r.Users)
 }
 
 // readDeclared reads the orgs of all files. An org may be declared in one file only.

@@ -1,15 +1,11 @@
 package cli
 
 import (
-	"io"
 	"reflect"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
@@ -29,7 +25,9 @@ func auditWorker(c *cobra.Command) worker {
 		case err != nil:
 			return err
 		case o.output == "csv":
-			return auditCSV(c.OutOrStdout(), list)
+			return csvOf(c.OutOrStdout(), list, "id:id;text", "at:at;nanos", "actor:actor;text", "action:action", "org:org",
+				"target:target;text", "reason:reason;text", "before:before;json", "after:after;json", "request_id:request_id;text",
+				"ip:ip")
 		}
 		return o.list(c, reflect.ValueOf(list))
 	}
@@ -60,29 +58,4 @@ func (o *operated) audit(c *cobra.Command, a *adminClient, limit int) ([]tenants
 		}
 		o.values["after"] = out[len(out)-1].ID
 	}
-}
-
-// auditCSV writes one line per entry, with before and after as JSON.
-func auditCSV(out io.Writer, list []tenants.AuditEntry) error {
-	w := escape.NewCSV(out)
-	if err := w.Write([]string{
-		"id", "at", "actor", "action", "org", "target", "reason", "before", "after", "request_id",
-		"ip",
-	}); err != nil {
-		return err
-	}
-	for _, e := range list {
-		line := []string{
-			e.ID, e.At.UTC().Format(time.RFC3339Nano), e.Actor, e.Action, e.Org, e.Target, e.Reason, string(e.Before),
-			string(e.After), e.RequestID, e.IP,
-		}
-		for i, text := range line {
-			line[i] = budget.CellText(text)
-		}
-		if err := w.Write(line); err != nil {
-			return err
-		}
-	}
-	w.Flush()
-	return w.Error()
 }

@@ -263,9 +263,9 @@ func contextUseCommand() *cobra.Command {
 
 // contextView is a context for output, without its key.
 type contextView struct {
-	Name    string `json:"name"`
-	URL     string `json:"url"`
-	Current bool   `json:"current"`
+	Name    string `json:"name" col:"name"`
+	URL     string `json:"url" col:"url"`
+	Current bool   `json:"current" col:"current;if"`
 }
 
 func contextListCommand() *cobra.Command {
@@ -285,13 +285,7 @@ func contextListCommand() *cobra.Command {
 		for _, r := range all.List {
 			out = append(out, contextView{r.Name, r.URL, r.Name == all.Current})
 		}
-		return render(c.OutOrStdout(), output, out, func(w io.Writer) error {
-			g := grid{head: []string{"name", "url", "current"}, numbers: make([]bool, 3)}
-			for _, v := range out {
-				g.add(v.Name, v.URL, map[bool]string{true: "yes"}[v.Current])
-			}
-			return g.write(w)
-		})
+		return render(c.OutOrStdout(), output, out, func(w io.Writer) error { return tableOf(w, out) })
 	}
 	formatFlag(c, &output, listFormats...)
 	return c

@@ -9,8 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/simulate"
 )
 
@@ -44,18 +42,19 @@ func (f *traceFlags) showShadow(ctx context.Context, stdin io.Reader, w, notes i
 	case "jsonl":
 		return render(w, "jsonl", report.Lines, nil)
 	case "csv":
-		return shadowCSV(w, report)
+		return csvOf(w, report.Lines, "limit:limit", "org:org", "user:user;text", "would_wait:would_wait",
+			"wait_p50_ms:wait_p50_ms;int", "wait_p95_ms:wait_p95_ms;int", "wait_max_ms:wait_max_ms;int", "would_refuse:would_refuse")
 	}
 	if report.HeldBack == 0 {
 		fmt.Fprintf(notes, "no limit in shadow mode would have held back any of %s\n", plural(report.Calls, "call"))
 		return nil
 	}
 	fmt.Fprintf(w, "%d of %s would have been held back\n\n", report.HeldBack, plural(report.Calls, "call"))
-	if err := shadowGrid(report.Limits).write(w); err != nil {
+	if err := shadowTable(w, report.Limits); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
-	return shadowGrid(report.Lines).write(w)
+	return shadowTable(w, report.Lines)
 }
 
 func (f *traceFlags) countShadow(ctx context.Context, s *simulate.Shadow, stdin io.Reader) error {
@@ -103,20 +102,4 @@ func (f *traceFlags) eachFile(stdin io.Reader, fn func(name string, in io.Reader
 		}
 	}
 	return nil
-}
-
-func shadowCSV(w io.Writer, r simulate.ShadowReport) error {
-	out := escape.NewCSV(w)
-	_ = out.Write([]string{
-		"limit", "org", "user", "would_wait", "wait_p50_ms", "wait_p95_ms", "wait_max_ms",
-		"would_refuse",
-	})
-	for _, l := range r.Lines {
-		_ = out.Write([]string{
-			l.Limit, l.Org, budget.CellText(l.User), whole(int64(l.Waited)), whole(int64(l.WaitP50)), whole(int64(l.WaitP95)),
-			whole(int64(l.WaitMax)), whole(int64(l.Refused)),
-		})
-	}
-	out.Flush()
-	return out.Error()
 }

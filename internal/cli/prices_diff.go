@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -41,11 +40,11 @@ func diffPricesCommand() *cobra.Command {
 
 // shownDifference is a line of diff; an empty field means the whole model.
 type shownDifference struct {
-	Provider string `json:"provider"`
-	Model    string `json:"model"`
-	Field    string `json:"field,omitempty"`
-	Old      string `json:"built_in,omitempty"`
-	New      string `json:"file,omitempty"`
+	Provider string `json:"provider" col:"provider;;any"`
+	Model    string `json:"model" col:"model"`
+	Field    string `json:"field,omitempty" col:"price;;the model"`
+	Old      string `json:"built_in,omitempty" col:"built-in;number;-"`
+	New      string `json:"file,omitempty" col:"file;number;-"`
 }
 
 func diffPrices(c *cobra.Command, f priceFlags, from string, all bool, path string) error {
@@ -76,21 +75,17 @@ func diffPrices(c *cobra.Command, f priceFlags, from string, all bool, path stri
 			"differences from the built-in catalogue: %d; in only one of the two (use --all to show): %d\n",
 			len(list), hidden)
 	}
-	return render(c.OutOrStdout(), f.output, list, func(w io.Writer) error { return diffTable(w, list) })
+	return render(c.OutOrStdout(), f.output, list, func(w io.Writer) error {
+		return differenceTable(w, list, "built-in", "file")
+	})
 }
 
-func diffTable(w io.Writer, list []shownDifference) error {
+// differenceTable prints differences between two lists; no table if there are none.
+func differenceTable(w io.Writer, list []shownDifference, before, after string) error {
 	if len(list) == 0 {
 		return nil
 	}
-	g := grid{
-		head:    []string{"model", "provider", "price", "built-in", "file"},
-		numbers: []bool{false, false, false, true, true},
-	}
-	for _, d := range list {
-		g.add(d.Model, cmp.Or(d.Provider, "any"), cmp.Or(d.Field, "the model"), cmp.Or(d.Old, "-"), cmp.Or(d.New, "-"))
-	}
-	return g.write(w)
+	return tableOf(w, list, "model", "provider", "price", "built_in:"+before+";number;-", "file:"+after+";number;-")
 }
 
 func verifyPricesCommand() *cobra.Command {
@@ -117,9 +112,9 @@ func verifyPricesCommand() *cobra.Command {
 
 // shownDisagreement is a line of verify.
 type shownDisagreement struct {
-	Provider string        `json:"provider"`
-	Model    string        `json:"model"`
-	Field    string        `json:"field"`
+	Provider string        `json:"provider" col:"provider;;any"`
+	Model    string        `json:"model" col:"model"`
+	Field    string        `json:"field" col:"price"`
 	Values   []sourcedText `json:"values"`
 }
 
@@ -210,20 +205,16 @@ func verifyTable(w io.Writer, lists []*pricing.Feed, list []shownDisagreement) e
 	for _, f := range lists {
 		sources = append(sources, f.Name)
 	}
-	g := grid{head: append([]string{"model", "provider", "price"}, sources...), numbers: make([]bool, 3+len(sources))}
-	for i := range sources {
-		g.numbers[3+i] = true
-	}
-	for _, d := range list {
-		cells := []string{d.Model, cmp.Or(d.Provider, "any"), d.Field}
-		for _, s := range sources {
+	g := gridOf(w, list, "model", "provider", "price")
+	for _, s := range sources {
+		g.head, g.numbers = append(g.head, s), append(g.numbers, true)
+		for i, d := range list {
 			price := "-"
-			if i := slices.IndexFunc(d.Values, func(v sourcedText) bool { return v.Source == s }); i >= 0 {
-				price = d.Values[i].Price
+			if at := slices.IndexFunc(d.Values, func(v sourcedText) bool { return v.Source == s }); at >= 0 {
+				price = d.Values[at].Price
 			}
-			cells = append(cells, price)
+			g.rows[i] = append(g.rows[i], price)
 		}
-		g.add(cells...)
 	}
 	return g.write(w)
 }

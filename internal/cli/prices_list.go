@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -36,16 +35,16 @@ func listPricesCommand() *cobra.Command {
 
 // listedPrice is one line of the list. Prices are decimals, USD per 1M tokens.
 type listedPrice struct {
-	Model       string  `json:"model"`
-	Provider    string  `json:"provider"` // empty: any provider
-	Input       string  `json:"input"`
-	CachedInput string  `json:"cached_input"`
-	Output      string  `json:"output"`
-	ContextOver []int64 `json:"context_over,omitempty"`
-	Batch       string  `json:"batch,omitempty"`
-	MaxOutput   int64   `json:"max_output,omitempty"`
+	Model       string  `json:"model" col:"model"`
+	Provider    string  `json:"provider" col:"provider;;any"` // empty: any provider
+	Input       string  `json:"input" col:"input;number"`
+	CachedInput string  `json:"cached_input" col:"cached;number"`
+	Output      string  `json:"output" col:"output;number"`
+	ContextOver []int64 `json:"context_over,omitempty" col:"long context;over;-"`
+	Batch       string  `json:"batch,omitempty" col:"batch;factor;-"`
+	MaxOutput   int64   `json:"max_output,omitempty" col:"max output;;-"`
 	AsOf        string  `json:"as_of,omitempty"`
-	Source      string  `json:"source"`
+	Source      string  `json:"source" col:"source"`
 }
 
 func listPrices(f priceFlags, stdout, stderr io.Writer) error {
@@ -66,7 +65,7 @@ func listPrices(f priceFlags, stdout, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "models: %d, USD per 1M tokens at %s; catalogue %s, its oldest price checked on %s\n",
 			len(list), at.Format(time.RFC3339), c.Version(), c.AsOf().Format(time.DateOnly))
 	}
-	return render(stdout, f.output, list, func(w io.Writer) error { return listTable(w, list) })
+	return render(stdout, f.output, list, func(w io.Writer) error { return tableOf(w, list) })
 }
 
 // list returns the prices in effect that match the filter, by provider and model. The price of
@@ -141,27 +140,4 @@ func perMillion(p *pricing.Price, thousand pricing.Usage) string {
 		return "?"
 	}
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%d.%06d", n/1_000_000, n%1_000_000), "0"), ".")
-}
-
-func listTable(w io.Writer, list []listedPrice) error {
-	g := grid{
-		head:    []string{"model", "provider", "input", "cached", "output", "long context", "batch", "max output", "source"},
-		numbers: []bool{false, false, true, true, true, false, false, true, false},
-	}
-	for _, l := range list {
-		var edges []string
-		for _, edge := range l.ContextOver {
-			edges = append(edges, ">"+strconv.FormatInt(edge, 10))
-		}
-		batch, most := "-", "-"
-		if l.Batch != "" {
-			batch = "x" + l.Batch
-		}
-		if l.MaxOutput > 0 {
-			most = strconv.FormatInt(l.MaxOutput, 10)
-		}
-		g.add(l.Model, cmp.Or(l.Provider, "any"), l.Input, l.CachedInput, l.Output, cmp.Or(strings.Join(edges, " "), "-"),
-			batch, most, l.Source)
-	}
-	return g.write(w)
 }

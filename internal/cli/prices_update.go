@@ -82,7 +82,7 @@ func updatePrices(c *cobra.Command, f *updateFlags, source string) error {
 	if f.output == "table" {
 		fmt.Fprintf(c.ErrOrStderr(), "%s: models compared: %d; differ: %d\n", list.path, u.Compared, len(u.Changed))
 	}
-	if err := render(c.OutOrStdout(), f.output, u.shown, func(w io.Writer) error { return u.table(w) }); err != nil {
+	if err := render(c.OutOrStdout(), f.output, u.shown, func(w io.Writer) error { return differenceTable(w, u.shown, "now", "list") }); err != nil {
 		return err
 	}
 	if u.Compared == 0 {
@@ -181,20 +181,6 @@ func (f *updateFlags) changes(cfg *config.Config, list *priceFile, from time.Tim
 		u.shown = append(u.shown, shownDifference{d.Provider, d.Model, d.Field, d.Old, d.New})
 	}
 	return u, nil
-}
-
-func (u *priceUpdate) table(w io.Writer) error {
-	if len(u.shown) == 0 {
-		return nil
-	}
-	g := grid{
-		head:    []string{"model", "provider", "price", "now", "list"},
-		numbers: []bool{false, false, false, true, true},
-	}
-	for _, d := range u.shown {
-		g.add(d.Model, cmp.Or(d.Provider, "any"), cmp.Or(d.Field, "the model"), cmp.Or(d.Old, "-"), cmp.Or(d.New, "-"))
-	}
-	return g.write(w)
 }
 
 // confirmed asks for confirmation at the terminal.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/simulate"
 )
@@ -28,11 +27,12 @@ func (f *simulateFlags) print(reports []simulate.Report, w, notes io.Writer) err
 	last := reports[len(reports)-1]
 	fmt.Fprintf(w, "%s calls from %s to %s UTC\n\n", whole(int64(last.Total.Calls)),
 		last.From.Format("2006-01-02 15:04:05"), last.To.Format("2006-01-02 15:04:05"))
-	totals := lineGrid("policy")
+	var names [][]string
+	var totals []simulate.Line
 	for _, r := range reports {
-		addLine(w, &totals, []string{r.Policy}, r.Total)
+		names, totals = append(names, []string{r.Policy}), append(totals, r.Total)
 	}
-	if err := totals.write(w); err != nil {
+	if err := lineTable(w, []string{"policy"}, names, totals); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
@@ -47,20 +47,16 @@ func (f *simulateFlags) print(reports []simulate.Report, w, notes io.Writer) err
 	return nil
 }
 
-func lineGrid(names ...string) grid {
-	head := append(slices.Clone(names), "calls", "immediate", "waited", "p50", "p95", "p99", "gave up", "refused", "spend",
-		"not spent")
-	numbers := make([]bool, len(head))
-	for i := range numbers {
-		numbers[i] = i >= len(names)
+// lineTable prints lines, each after its names.
+func lineTable(w io.Writer, head []string, names [][]string, lines []simulate.Line) error {
+	g := gridOf(w, lines, "calls:calls", "at_once:immediate", "waited:waited", "wait_p50_ms:p50;span",
+		"wait_p95_ms:p95;span", "wait_p99_ms:p99;span", "gave_up:gave up", "refused:refused", "spend_nano:spend;usd",
+		"not_spent_nano:not spent;usd")
+	g.head, g.numbers = append(slices.Clone(head), g.head...), append(make([]bool, len(head)), g.numbers...)
+	for i := range g.rows {
+		g.rows[i] = append(slices.Clone(names[i]), g.rows[i]...)
 	}
-	return grid{head: head, numbers: numbers}
-}
-
-func addLine(w io.Writer, g *grid, names []string, l simulate.Line) {
-	g.add(append(names, whole(int64(l.Calls)), whole(int64(l.AtOnce)), whole(int64(l.Waited)), l.WaitP50.String(),
-		l.WaitP95.String(), l.WaitP99.String(),
-		whole(int64(l.GaveUp)), whole(int64(l.Refused)), usd(w, l.Spend), usd(w, l.Unspent))...)
+	return g.write(w)
 }
 
 // lineNames returns the values of the dimensions of a line.
@@ -92,11 +88,11 @@ func (f *simulateFlags) printLines(reports []simulate.Report, w io.Writer) error
 		lines = lines[:f.top]
 	}
 	if len(reports) == 1 {
-		g := lineGrid(after.By...)
+		var names [][]string
 		for _, l := range lines {
-			addLine(w, &g, lineNames(after.By, l), l)
+			names = append(names, lineNames(after.By, l))
 		}
-		return g.write(w)
+		return lineTable(w, after.By, names, lines)
 	}
 	before := map[string]simulate.Line{}
 	for _, l := range reports[0].Lines {
@@ -123,15 +119,8 @@ func (f *simulateFlags) printLines(reports []simulate.Report, w io.Writer) error
 func printLimits(r simulate.Report, w io.Writer) error {
 	if len(r.Limits) > 0 {
 		fmt.Fprintf(w, "\nlimits that held calls back under %s\n", r.Policy)
-		g := grid{
-			head:    []string{"limit", "waited", "p95", "gave up", "refused"},
-			numbers: []bool{false, true, true, true, true},
-		}
-		for _, l := range r.Limits {
-			g.add(escape.Text(l.Limit), whole(int64(l.Waited)), l.WaitP95.String(), whole(int64(l.GaveUp)),
-				whole(int64(l.Refused)))
-		}
-		if err := g.write(w); err != nil {
+		err := tableOf(w, r.Limits, "limit:limit", "waited:waited", "wait_p95_ms:p95;span", "gave_up:gave up", "refused:refused")
+		if err != nil {
 			return err
 		}
 	}
@@ -151,43 +140,27 @@ func printLimits(r simulate.Report, w io.Writer) error {
 		return nil
 	}
 	fmt.Fprintf(w, "\nlimits in shadow mode that would have held calls back under %s\n", r.Policy)
-	return shadowGrid(r.Shadow).write(w)
+	return shadowTable(w, r.Shadow)
 }
 
-func shadowGrid(list []simulate.ShadowLine) *grid {
-	g := &grid{
-		head:    []string{"limit", "user", "would wait", "p50", "p95", "longest", "would be refused"},
-		numbers: []bool{false, false, true, true, true, true, true},
-	}
-	for _, l := range list {
-		user := userOf(l.Org, l.User)
-		if l.User == "" {
-			user = l.Org
-		}
-		g.add(escape.Text(l.Limit), user, whole(int64(l.Waited)), l.WaitP50.String(), l.WaitP95.String(),
-			l.WaitMax.String(), whole(int64(l.Refused)))
-	}
-	return g
+func shadowTable(w io.Writer, list []simulate.ShadowLine) error {
+	return tableOf(w, list, "limit:limit", "user:user;=user", "would_wait:would wait", "wait_p50_ms:p50;span",
+		"wait_p95_ms:p95;span", "wait_max_ms:longest;span", "would_refuse:would be refused")
 }
 
 func simulateCSV(w io.Writer, reports []simulate.Report) error {
-	out := escape.NewCSV(w)
-	_ = out.Write([]string{
-		"policy", "org", "user", "key", "model", "calls", "at_once", "waited", "wait_p50_ms", "wait_p95_ms", "wait_p99_ms",
-		"wait_max_ms",
-		"gave_up", "refused", "spend_usd", "not_spent_usd", "recorded_usd",
-	})
+	type line struct {
+		Policy string `json:"policy"`
+		simulate.Line
+	}
+	var all []line
 	for _, r := range reports {
 		for _, l := range r.Lines {
-			_ = out.Write([]string{
-				r.Policy, l.Org, budget.CellText(l.User), budget.CellText(l.Key), budget.CellText(l.Model),
-				whole(int64(l.Calls)), whole(int64(l.AtOnce)), whole(int64(l.Waited)),
-				whole(int64(l.WaitP50)), whole(int64(l.WaitP95)), whole(int64(l.WaitP99)), whole(int64(l.WaitMax)),
-				whole(int64(l.GaveUp)), whole(int64(l.Refused)),
-				l.Spend.Decimal(), l.Unspent.Decimal(), l.Recorded.Decimal(),
-			})
+			all = append(all, line{r.Policy, l})
 		}
 	}
-	out.Flush()
-	return out.Error()
+	return csvOf(w, all, "policy:policy;text", "org:org", "user:user;text", "key:key;text", "model:model;text", "calls:calls",
+		"at_once:at_once", "waited:waited", "wait_p50_ms:wait_p50_ms;int", "wait_p95_ms:wait_p95_ms;int",
+		"wait_p99_ms:wait_p99_ms;int", "wait_max_ms:wait_max_ms;int", "gave_up:gave_up", "refused:refused",
+		"spend_nano:spend_usd;decimal", "not_spent_nano:not_spent_usd;decimal", "recorded_nano:recorded_usd;decimal")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/figures"
+	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -55,7 +56,17 @@ var formats = map[string]func(w io.Writer, v, answer reflect.Value) string{
 	"permille": func(_ io.Writer, v, _ reflect.Value) string {
 		return fmt.Sprintf("%d.%03d", v.Int()/1000, v.Int()%1000)
 	},
-	"number":   func(_ io.Writer, v, _ reflect.Value) string { return escape.Text(v.String()) },
+	"number": func(_ io.Writer, v, _ reflect.Value) string { return escape.Text(v.String()) },
+	"over": func(_ io.Writer, v, _ reflect.Value) string {
+		return ">" + strings.Join(strings.Fields(strings.Trim(fmt.Sprint(v.Interface()), "[]")), " >")
+	},
+	"int":     func(_ io.Writer, v, _ reflect.Value) string { return whole(v.Int()) },
+	"decimal": func(_ io.Writer, v, _ reflect.Value) string { return pricing.Nano(v.Int()).Decimal() },
+	"json":    func(_ io.Writer, v, _ reflect.Value) string { return string(v.Bytes()) },
+	"nanos": func(_ io.Writer, v, _ reflect.Value) string {
+		return v.Interface().(time.Time).UTC().Format(time.RFC3339Nano)
+	},
+	"text":     func(_ io.Writer, v, _ reflect.Value) string { return v.String() },
 	"factor":   func(_ io.Writer, v, _ reflect.Value) string { return "x" + v.String() },
 	"span":     func(_ io.Writer, v, _ reflect.Value) string { return fmt.Sprint(v.Interface()) },
 	"state":    func(_ io.Writer, v, _ reflect.Value) string { return onOff(v.Bool()) },
@@ -95,6 +106,10 @@ var formats = map[string]func(w io.Writer, v, answer reflect.Value) string{
 	"=of": func(_ io.Writer, v, answer reflect.Value) string {
 		return cmp.Or(answer.FieldByName("Cap").String(), v.String())
 	},
+	"=user": func(_ io.Writer, _, answer reflect.Value) string {
+		l := answer.Interface().(simulate.ShadowLine)
+		return strings.TrimSuffix(userOf(l.Org, l.User), "/")
+	},
 	"=prior": func(_ io.Writer, _, answer reflect.Value) string {
 		r := answer.Interface().(calibration.Row)
 		return fmt.Sprintf("%d.%03d %d.%03d", r.PriorMean/1000, r.PriorMean%1000, r.PriorHold/1000, r.PriorHold%1000)
@@ -131,7 +146,7 @@ func resetText(_ io.Writer, v, answer reflect.Value) string {
 
 // rightward are the formats of numbers.
 var rightward = []string{
-	"age", "counters", "usd", "dollars", "unit", "about", "permille", "number", "span", "=lines", "=reset",
+	"age", "counters", "usd", "dollars", "unit", "about", "permille", "number", "span", "int", "decimal", "=lines", "=reset",
 }
 
 // taggedFields lists the fields of a type with a tag.
@@ -255,6 +270,23 @@ func gridOf(w io.Writer, list any, names ...string) *grid {
 		g.add(cells...)
 	}
 	return &g
+}
+
+// csvOf writes a list as CSV with these columns.
+func csvOf(w io.Writer, list any, columns ...string) error {
+	g := gridOf(w, list, columns...)
+	out := escape.NewCSV(w)
+	_ = out.Write(g.head) // Flush reports the error
+	for _, row := range g.rows {
+		for i := range row {
+			if !g.numbers[i] {
+				row[i] = budget.CellText(row[i])
+			}
+		}
+		_ = out.Write(row)
+	}
+	out.Flush()
+	return out.Error()
 }
 
 // factsOf prints an answer as a list of names and values, without those that are empty.
