@@ -30,18 +30,3 @@ func (s *site) charge(c budget.Call, cost pricing.Split, u pricing.Usage) string
 	}
 	return c.ID
 }
-
-// limitView is a limit as printed with -o json.
-type limitView struct {
-	Name, Subject, Only, Metric, Unit, Mode, Shape string
-	Amount, Used, Held, Remaining                  int64
-	Base                                           int64 `json:"base_amount"`
-	Overrides                                      []overrideView
-}
-
-type overrideView struct {
-	ID, Limit, Only, Unit, Reason, By string
-	Add, Amount                       int64
-	Active                            bool
-	Until                             time.Time
-}

@@ -3,15 +3,46 @@ package cli
 import (
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
+
+// books is a configuration and its Redis.
+type books struct {
+	t     *testing.T
+	file  string
+	redis *redis.Client
+}
+
+func newBooks(t *testing.T) *books {
+	t.Helper()
+	server := redistest.Start(t)
+	file := filepath.Join(t.TempDir(), "llmguard.yaml")
+	text := `
+redis: {addresses: ["` + server.Addr + `"]}
+providers: [{id: openai, base_url: "http://127.0.0.1:1"}]
+orgs:
+  - id: acme
+    limits: [{name: user-day, subject: user, amount: "$5", window: 1d}, {name: calls, metric: requests, amount: 100, window: 1h}]
+    users: [{id: alice}, {id: bob}]
+  - {id: globex, users: [{id: gus}]}
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &books{t: t, file: file, redis: server.Client()}
+}
 
 // desk is a configuration with a queue, driven from the command line.
 type desk struct {
@@ -60,11 +91,4 @@ func (d *desk) must(args ...string) string {
 		d.t.Fatalf("%v: %v\n%s", args, err, notes)
 	}
 	return out
-}
-
-func (d *desk) fails(want string, args ...string) {
-	d.t.Helper()
-	if _, _, err := d.run(args...); err == nil || !strings.Contains(err.Error(), want) {
-		d.t.Errorf("%v: %v, want %q", args, err, want)
-	}
 }

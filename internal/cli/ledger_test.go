@@ -3,7 +3,6 @@ package cli_test
 import (
 	"encoding/csv"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -87,33 +86,6 @@ func TestUsageAddsUp(t *testing.T) {
 	}
 }
 
-// TestUsageForms: table, JSON and CSV agree on every line.
-func TestUsageForms(t *testing.T) {
-	s, _ := ledger(t)
-	var r usageReport
-	s.read(&r, "usage", "--org", "acme", "--by", "user,model", "--sort", "calls")
-	table := s.must("usage", "--org", "acme", "--by", "user,model", "--sort", "calls")
-	rows, err := csv.NewReader(strings.NewReader(s.must("usage", "--org", "acme", "--by", "user,model", "--sort", "calls", "-o", "csv"))).ReadAll()
-	if err != nil || len(rows) != len(r.Lines)+1 {
-		t.Fatalf("csv %v, %v; want %d lines", rows, err, len(r.Lines)+1)
-	}
-	at := map[string]int{}
-	for i, name := range rows[0] {
-		at[name] = i
-	}
-	for i, l := range r.Lines {
-		row := rows[i+1]
-		usd := strings.TrimPrefix(l.Cost.String(), "$")
-		if row[at["user"]] != l.By["user"] || row[at["model"]] != l.By["model"] || row[at["cost_usd"]] != usd || row[at["calls"]] != fmt.Sprint(l.Calls) {
-			t.Errorf("csv line %v, json %+v", row, l)
-		}
-		has(t, table, fmt.Sprintf("%s %s %d %d", l.By["user"], l.By["model"], l.Calls, l.Input), l.Cost.String())
-	}
-	if today := time.Now().UTC().Format(time.DateOnly); r.From != today || r.To != today {
-		t.Errorf("from %s to %s, want today, %s", r.From, r.To, today)
-	}
-}
-
 // TestUsagePeriodEdges: a period includes its first and last day completely, and nothing
 // outside.
 func TestUsagePeriodEdges(t *testing.T) {
@@ -164,45 +136,6 @@ func TestUsagePeriodRefused(t *testing.T) {
 	}
 }
 
-// TestEntriesFilters: a filter leaves exactly the matching entries, in time order.
-func TestEntriesFilters(t *testing.T) {
-	s, _ := ledger(t)
-	type entry struct {
-		ID, User, Key, Model string
-		At                   time.Time
-	}
-	for _, test := range []struct {
-		args string
-		want int
-		fits func(entry) bool
-	}{
-		{"--org acme", 9, func(entry) bool { return true }},
-		{"--org all", 12, func(entry) bool { return true }},
-		{"--org acme --user alice", 6, func(e entry) bool { return e.User == "alice" }},
-		{"--org acme --key a2", 3, func(e entry) bool { return e.Key == "a2" }},
-		{"--org all --model gpt-4o*", 8, func(e entry) bool { return strings.HasPrefix(e.Model, "gpt-4o") }},
-		{"--org all --model gpt-4o --user gus", 1, func(e entry) bool { return e.Model == "gpt-4o" && e.User == "gus" }},
-		{"--org all --kind settle", 12, func(entry) bool { return true }},
-		{"--org all --kind adjust", 0, nil},
-		{"--org all --estimated", 0, nil},
-		{"--org acme --limit 0", 9, func(entry) bool { return true }},
-		{"--org acme --from yesterday --to yesterday", 0, nil},
-	} {
-		var list []entry
-		s.read(&list, append([]string{"usage", "entries"}, strings.Fields(test.args)...)...)
-		if len(list) != test.want {
-			t.Errorf("entries %s: %d, want %d", test.args, len(list), test.want)
-		}
-		for i, e := range list {
-			if !test.fits(e) || !strings.Contains(test.args, "all") && i > 0 && e.At.Before(list[i-1].At) {
-				t.Errorf("entries %s: %+v at %d does not belong there", test.args, e, i)
-			}
-		}
-	}
-	_, notes, _ := llmguard(t, "usage", "entries", "--org", "acme", "--limit", "3", "-c", s.file)
-	has(t, notes, "showing the newest 3; list all with --limit 0")
-}
-
 // TestExportCSVAgrees: the CSV export has the documented columns and the same amounts as JSON
 // Lines.
 func TestExportCSVAgrees(t *testing.T) {
@@ -236,27 +169,75 @@ func TestExportCSVAgrees(t *testing.T) {
 	}
 }
 
-// TestAdjustOnce: a correction with an id is applied once, and changes today's sums by exactly
-// its amount.
-func TestAdjustOnce(t *testing.T) {
-	s, want := ledger(t)
-	for range 3 {
-		s.must("usage", "adjust", "--org", "acme", "--user", "alice", "--amount", "-$0.000000007", "--reason", "refund", "--by", "carla", "--id", "t-81")
-	}
-	var r usageReport
-	s.read(&r, "usage", "--org", "all", "--by", "org")
-	if r.Total.Cost != want-7 {
-		t.Errorf("after one correction the total is %s, want %s", r.Total.Cost, want-7)
-	}
-	s.refuses("t-81", "usage", "adjust", "--org", "acme", "--user", "alice", "--amount", "$9", "--reason", "other", "--id", "t-81")
-	for args, want := range map[string]string{
-		"--amount ten":                          "amount ten: expected an amount such as '-$1.20'",
-		"--amount 0.0000000001":                 "amount 0.0000000001: expected an amount",
-		"--amount 1 --id has|bars":              "id",
-		"--amount 1 --call x":                   "call x: this is not a call's id (26 letters and digits)",
-		"--amount 1 --call " + wire.NewCallID(): "The ledger of org acme has no such call",
+// TestUsageErrors: what a command cannot do is said in one line, and nothing is printed besides.
+func TestUsageErrors(t *testing.T) {
+	s := newSite(t, orgs)
+	for _, test := range []struct{ args, want string }{
+		{"--org nobody", "--org nobody: no such org. Orgs: acme, globex"},
+		{"--org acme --by user,colour", "--by colour: expected org, user, key, model, provider, endpoint, run, hour, day, month, class, group or label:NAME, separated by commas"},
+		{"--org acme --sort day", "--sort day: expected cost, calls, tokens, estimated, overrun, refused or one of --by user,model"},
+		{"--org acme -o xml", "--output xml: expected one of table, json, yaml, csv, jsonl"},
+		{"--org acme --from tomorrow", "--from tomorrow: expected a day (2026-11-01), a month (2026-11), a time (2026-11-01T08:00:00Z), a duration ago (7d, 36h), today or yesterday"},
+		{"--org acme --from 2026-02-01 --to 2026-01-01", "the period is empty: it starts at 2026-02-01T00:00:00Z and ends at 2026-01-02T00:00:00Z"},
+		{"--org acme --from 7d --days 7", "--from and --days cannot be combined"},
+		{"--org acme --days -1", "--days -1: expected 1 or more"},
+		{"--org acme --from 2001-01-01", "the period has more than 3660 days; daily sums are kept for 400"},
+		{"entires --org acme", `unknown command "entires" for "llmguard usage"; did you mean entries?`},
+		{"entries --org acme --kind x", "--kind x: expected one of settle, expire, late, void, adjust, charge"},
+		{"entries --org acme --call x", "--call x: this is not a call's id (26 letters and digits, as in the log and in X-Request-Id)"},
+		{"entires --org acme --kind x", `unknown command "entires" for "llmguard usage"; did you mean entries?`},
+		{"entries --org acme --sort size", "--sort size: expected time or cost"},
+		{"adjust --org acme --user alice --amount -.20 --reason r", `--amount: expected an amount, got "-.20". In double quotes a shell expands $5 to nothing; use single quotes, as in '$5'`},
+		{"entries --org acme --limit -1", "--limit -1: expected 0 or more"},
+		{"adjust --org acme --user alice --amount 1", "--reason is required"},
+		{"adjust --org acme --user alice --amount 0 --reason r", "amount 0: expected an amount such as '-$1.20' or 0.05, not 0"},
+		{"adjust --org acme --amount 1 --reason r", "--user or --call is required"},
+		{"adjust --org all --user gus --amount 1 --reason r", "--org: choose one org: acme, globex"},
+		{"adjust --org acme --user gus --amount 1 --reason r", "Org acme has no user \"gus\". To correct the bill of a removed user, name the call"},
+		{"reconcile drop --org acme --call " + wire.NewCallID() + " --reason r", "No such charge is on the list of org acme"},
+		{"adjust --org acme --user alice --reason r --amount ten", "amount ten: expected an amount such as '-$1.20'"},
+		{"adjust --org acme --user alice --reason r --amount 0.0000000001", "amount 0.0000000001: expected an amount"},
+		{"adjust --org acme --user alice --reason r --amount 1 --id has|bars", "id"},
+		{"adjust --org acme --user alice --reason r --amount 1 --call x", "call x: this is not a call's id (26 letters and digits)"},
+		{"adjust --org acme --user alice --reason r --amount 1 --call " + wire.NewCallID(), "The ledger of org acme has no such call"},
 	} {
-		line := append([]string{"usage", "adjust", "--org", "acme", "--user", "alice", "--reason", "r"}, strings.Fields(args)...)
-		s.refuses(want, line...)
+		s.refuses(test.want, append([]string{"usage"}, strings.Fields(test.args)...)...)
 	}
+}
+
+// TestUsageReconcile: a charge that came too late is booked or dropped, and not booked twice by mistake.
+func TestUsageReconcile(t *testing.T) {
+	s := newSite(t, orgs)
+	empty, notes, _ := llmguard(t, "usage", "reconcile", "-c", s.file)
+	if empty != "" || notes != "nothing to reconcile\n" {
+		t.Errorf("got %q and %q, want a note", empty, notes)
+	}
+	late := func(id string, n pricing.Nano) {
+		c := budget.Call{ID: id, Org: "acme", User: "alice", Key: "a1", Model: "gpt-4o"}
+		old := budget.New(s.redis, budget.Options{Horizon: time.Nanosecond})
+		_, _ = old.Settle(t.Context(), &budget.Hold{ID: id + "/0", Call: c, At: time.Now().Add(-2 * time.Hour)}, budget.Settlement{
+			Actual: budget.Amounts{Cost: n}, Split: pricing.Split{Output: n},
+		})
+	}
+	first, second := "01m7x425asv4hapb0hzey6k901", "01m7x425asv4hapb0hzey6k902"
+	late(first, 70)
+	late(second, 80)
+	list := func() string { return s.must("usage", "reconcile", "--org", "all", "--exact") }
+	has(t, list(), "arrived (UTC) org user model call attempt cost booked\n", "acme alice gpt-4o "+first+" 0 $0.000000070 no\n",
+		second+" 0 $0.000000080 no\n")
+	resolve := func(action, call, reason string) string {
+		return s.must("usage", "reconcile", action, "--call", call, "--reason", reason, "--by", "carla", "--org", "acme", "--exact")
+	}
+	has(t, resolve("charge", first, "lost"), "charged $0.000000070 to user alice of org acme\n")
+	late(first, 70) // a repeated report
+	has(t, list(), first+" 0 $0.000000070 yes, $0.000000070 (charge)\n")
+	s.refuses("The ledger already has this call (charge, $0.00000007). Drop the charge, or set although_booked",
+		"usage", "reconcile", "charge", "--org", "acme", "--call", first, "--reason", "lost")
+	has(t, resolve("drop", first, "a replay"), "dropped $0.000000070 of user alice of org acme\n")
+	has(t, resolve("drop", second, "a test"), "dropped $0.000000080 of user alice of org acme\n")
+	if text := list(); text != "" {
+		t.Errorf("left: %s", text)
+	}
+	has(t, s.must("usage", "entries", "--org", "acme", "--call", first, "--exact"),
+		"alice a1 gpt-4o charge 0 0 $0.000000070 "+first+" carla: lost")
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/top"
@@ -54,8 +55,12 @@ var moments = regexp.MustCompile(`\d\d:\d\d:\d\d|"[^"]*at":"[^"]*"|"held":\d+|"l
 func TestBothWaysAnswerTheSame(t *testing.T) {
 	l := newLive(t, "")
 	l.spend("hi")
+	month := time.Now().UTC().Format("2006-01")
 	for _, command := range []string{
 		"orgs export acme", "prices calibration", "jobs list", "queue", "limits get --org acme", "usage --by user", "usage entries",
+		"usage --by class,user -o json", "usage entries -o csv", "usage export", "usage audit -o jsonl", "usage reconcile", "usage caps",
+		"usage focus --by user --month " + month, "usage statement --format csv --month " + month, "limits shadow", "config export",
+		"orgs list -o csv", "audit --limit 1",
 	} {
 		args := strings.Fields(command)
 		await(t, "both ways answer the same to "+command, func() bool { // running processes may change something in between

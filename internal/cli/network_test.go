@@ -1,11 +1,9 @@
 package cli_test
 
 import (
-	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/llmguard/llmguard/internal/redistest"
 )
@@ -28,43 +26,6 @@ func (l *live) call() {
 	if resp.StatusCode != http.StatusOK {
 		l.t.Fatalf("status %d", resp.StatusCode)
 	}
-}
-
-// TestLedgerOverTheNetwork: commands that read or correct the ledger need no file, and print
-// the same as with one.
-func TestLedgerOverTheNetwork(t *testing.T) {
-	l := newLive(t, "spend_caps: [{name: all, amount: $50, window: 1d}]\n")
-	l.call()
-	await(t, "the call is settled", func() bool { return strings.Contains(l.ask("usage", "entries"), "alice") })
-	done := l.ask("usage", "adjust", "--user", "alice", "--amount", "$0.25", "--reason", "for the test")
-	has(t, done, "adjusted the bill of user alice of org acme by $0.25", "by ops")
-	direct := map[string]string{}
-	lines := []string{
-		"usage", "usage --by class,user -o json", "usage entries -o csv", "usage entries --kind adjust", "usage export", "usage audit -o jsonl", "usage reconcile",
-		"usage focus --by user --month " + time.Now().UTC().Format("2006-01"), "usage statement --format csv --month " + time.Now().UTC().Format("2006-01"),
-		"usage caps -o json", "limits shadow", "config export", "orgs list -o csv", "audit --limit 1",
-	}
-	for _, line := range lines {
-		direct[line] = l.must(strings.Fields(line)...)
-	}
-	t.Chdir(t.TempDir())
-	for _, line := range lines {
-		if got := l.ask(strings.Fields(line)...); got != direct[line] && line != "usage caps -o json" {
-			t.Errorf("%s over the network\n%s\nwith the file\n%s", line, got, direct[line])
-		}
-	}
-	var audit []struct{ By, Reason string }
-	if err := json.Unmarshal([]byte(l.ask("usage", "audit", "-o", "json")), &audit); err != nil || len(audit) != 1 || audit[0].By != "ops" {
-		t.Errorf("the correction is of %+v, %v", audit, err)
-	}
-	l.refusesThere("over the network, the administrator is recorded", "usage", "adjust", "--user", "alice", "--amount", "$1", "--reason", "r", "--by", "somebody")
-	l.refusesThere("No such charge is on the list", "usage", "reconcile", "drop", "--call", "01m7x425asv4hapb0hzey6k903", "--reason", "r")
-}
-
-// refusesThere is refuses with the admin listener as the target.
-func (l *live) refusesThere(want string, args ...string) {
-	l.t.Helper()
-	refuses(l.t, want, append(args, "--admin-url", l.app.AdminURL(), "--admin-key", l.admin)...)
 }
 
 // TestCompletion: the shell completes ids from a running llmguard.

@@ -182,6 +182,7 @@ type someSettings interface {
 // text formats the field of an answer.
 func (f *shownField) text(w io.Writer, answer reflect.Value) string {
 	v := answer.FieldByIndex(f.index)
+	known := v.Kind() == reflect.Pointer // null is absent, 0 is not
 	if set, ok := v.Interface().(someSettings); ok {
 		switch f.setting {
 		case "disabled":
@@ -197,7 +198,7 @@ func (f *shownField) text(w io.Writer, answer reflect.Value) string {
 		}
 		v = v.Elem()
 	}
-	if f.none != "" && v.IsZero() {
+	if f.none != "" && !known && v.IsZero() {
 		return f.none
 	}
 	if format := formats[f.format]; format != nil {

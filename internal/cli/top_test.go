@@ -1,35 +1,12 @@
 package cli
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/queue"
 )
-
-// TestTopOnce: without a terminal top prints one sample, of the selected orgs.
-func TestTopOnce(t *testing.T) {
-	d := newDesk(t)
-	d.put("acme", "alice", "gpt-4o")
-	out := d.must("top")
-	for _, want := range []string{"1 waiting", "acme", "globex", "openai"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("no %q in\n%s", want, out)
-		}
-	}
-	var snap top.Snapshot
-	if err := json.Unmarshal([]byte(d.must("top", "--once", "--org", "acme", "-o", "json")), &snap); err != nil {
-		t.Fatal(err)
-	}
-	if len(snap.Orgs) != 1 || snap.Orgs[0].Org != "acme" || snap.Waiting != 1 || snap.Pools[0].Waiting["async"] != 1 {
-		t.Errorf("%+v", snap)
-	}
-	d.fails("--interval 1ms: expected", "top", "--interval", "1ms")
-	d.fails("--rows 0: expected", "top", "--rows", "0")
-	d.fails("nobody", "top", "--org", "nobody")
-}
 
 // TestTopChangesThings: orders in the live view go through the admin API, with the reason in
 // the audit.
@@ -69,31 +46,4 @@ func TestTopChangesThings(t *testing.T) {
 	if _, err := a.act(t.Context(), top.Order{Kind: top.Override, Org: "acme", Limit: "nonsense", Add: "$5", For: "1h", Reason: "x"}); err == nil {
 		t.Error("a limit that is not there was overridden")
 	}
-}
-
-// TestTopGroups: --by and --filter select what a sample has, and mistakes are refused.
-func TestTopGroups(t *testing.T) {
-	b := inRuns(t)
-	d := &desk{books: b}
-	var snap top.Snapshot
-	read := func(args ...string) {
-		t.Helper()
-		if err := json.Unmarshal([]byte(d.must(append([]string{"top", "--once", "-o", "json"}, args...)...)), &snap); err != nil {
-			t.Fatal(err)
-		}
-	}
-	read("--by", "run", "--filter", "run=run_a")
-	if snap.By != "run" || len(snap.Groups) != 2 || snap.Groups[0].Value != "run_a/run_b" || snap.Calls != 2 {
-		t.Errorf("got %d calls by %s in %+v, want two runs", snap.Calls, snap.By, snap.Groups)
-	}
-	snap = top.Snapshot{}
-	read()
-	if snap.By != "label:project" || len(snap.Groups) != 2 || snap.Calls != 4 {
-		t.Errorf("got %d calls by %s in %+v, want all by the label", snap.Calls, snap.By, snap.Groups)
-	}
-	if out := d.must("top", "--by", "run"); !strings.Contains(out, "\nby run\n") || !strings.Contains(out, "run_a/run_b") {
-		t.Errorf("got no list by run in\n%s", out)
-	}
-	d.fails("by: \"tenant\"", "top", "--by", "tenant")
-	d.fails("neither a label", "top", "--filter", "usr=alice")
 }

@@ -2,11 +2,9 @@ package cli_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -90,33 +88,4 @@ func TestHourThatJustBeganIsShown(t *testing.T) {
 	to := hour.Add(300 * time.Millisecond).Format(time.RFC3339Nano)
 	got := s.costs("user", "--from", hour.Add(-time.Hour).Format(time.RFC3339), "--to", to)
 	sameCosts(t, "up to "+to, got, map[string]pricing.Nano{"alice": 5})
-}
-
-// TestRefusalsAreShown: refused and delayed users appear in `limits refusals` and `usage`, even
-// if they spent nothing.
-func TestRefusalsAreShown(t *testing.T) {
-	s := newSite(t, orgs)
-	store := budget.New(s.redis, budget.Options{})
-	for range 3 {
-		store.Refusals.Count("acme", "bob", "daily", false)
-	}
-	store.Refusals.Count("acme", "bob", "daily", true)
-	store.Refusals.Count("globex", "gus", "cap:all", true)
-	if err := store.Refusals.Write(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	out := s.must("limits", "refusals", "--from", "1h")
-	has(t, out, "acme bob daily 3 1", "globex gus cap:all 0 1")
-	if out := s.must("limits", "refusals", "--org", "globex"); strings.Contains(out, "bob") {
-		t.Errorf("of another org: %s", out)
-	}
-	if out := s.must("limits", "refusals", "--user", "gus"); strings.Contains(out, "bob") {
-		t.Errorf("of another user: %s", out)
-	}
-	has(t, s.must("usage", "--by", "org,user"), "refused waited", "acme bob 0", " 3 1")
-	if out := s.must("usage", "--by", "user,model"); strings.Contains(out, "refused") {
-		t.Errorf("refusals have no model: %s", out)
-	}
-	_, notes, _ := llmguard(t, "limits", "refusals", "--user", "nobody", "-c", s.file)
-	has(t, notes, "no calls refused or delayed by a limit")
 }

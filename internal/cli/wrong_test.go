@@ -238,3 +238,11 @@ func TestOutNamesTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "absent", "x.csv")
 	s.refuses("cannot write "+file+": no such file or directory", "orgs", "list", "--out", file)
 }
+
+// TestMistypedCommand: a flag of a command that does not exist is not blamed.
+func TestMistypedCommand(t *testing.T) {
+	refuses(t, `unknown command "sett" for "llmguard limits"; did you mean set?`, "limits", "sett", "--org", "x")
+	refuses(t, "unknown flag: --nope", "limits", "--nope")
+	refuses(t, "--limit, --org, --reason and --until are required", "limits", "override")
+	refuses(t, "--listen 127.0.0.1:99999: expected host:port with a port from 0 to 65535", "dev", "--listen", "127.0.0.1:99999")
+}

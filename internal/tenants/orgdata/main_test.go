@@ -2,6 +2,7 @@ package orgdata_test
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"os"
 	"slices"
@@ -14,7 +15,9 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/cache"
+	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/responses/conversation"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/tenants"
@@ -82,6 +85,14 @@ func (h *fixture) populate(org string) {
 	h.batch(org, batch.Completed)
 	answers := cache.New(h.rdb, cache.Options{Blobs: h.blobs, InFiles: true})
 	h.must(answers.Put(h.t.Context(), org, "1f", cache.Answer{Body: []byte("x")}, cache.Bound{Life: time.Hour}))
+	turn := conversation.Turn{Input: json.RawMessage("[]"), Response: json.RawMessage("{}")}
+	h.must(conversation.New(h.rdb, conversation.Options{}).Put(h.t.Context(), org, "resp_1", turn))
+	notes := ownership.New(h.rdb, nil, nil)
+	notes.Put(h.t.Context(), org, ownership.Note{ID: "vs_1", User: "alice", Provider: "openai"})
+	h.must(notes.Close(h.t.Context()))
+	for _, name := range []string{"place:p", "once:p", "alert:a", "webhooks:off"} { // written by running processes
+		h.must(h.rdb.HSet(h.t.Context(), "lg:{"+org+"}:"+name, "a", "b").Err())
+	}
 	h.must(h.rdb.HSet(h.t.Context(), "lg:{identity:}:used", org+" k1", time.Now().Unix()).Err())
 	h.must(h.rdb.ZAdd(h.t.Context(), budget.Registry, redis.Z{Score: 1, Member: org}).Err())
 }
