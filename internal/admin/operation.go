@@ -52,6 +52,7 @@ type Command struct {
 	Only    []string          // members of the body that are flags; nil: all
 	Help    map[string]string // of inputs, where the input's own does not fit
 	OneOf   []string          // inputs of which the command takes exactly one
+	AnyOf   []string          // inputs of which the command takes at least one
 	Must    []string          // inputs that the command requires and the API does not, or reason
 	// Callers is the request of the callers' own API that the command makes without --org, with an API key: its method, a
 	// space and its path; empty: none.

@@ -33,7 +33,7 @@ func (s *Server) limitRoutes() []Operation {
 			Summary: "Explain which limits count a call of a user or key, and why others do not",
 			Query:   explainQuery(), Answer: Explanation{}, serve: s.limits.explainLimits,
 			Commands: []Command{{
-				Use: "limits explain", All: true,
+				Use: "limits explain", All: true, AnyOf: []string{"user", "key"},
 				Short: "Show which limits count a call, where each is set, and why others do not",
 				Long: "A limit of a later place replaces that of the same name in an earlier one: defaults, org, group, plan, user. The\n" +
 					"limit that binds first comes first. Without --model, limits for certain models do not count the call.",

@@ -368,6 +368,7 @@ func (s *Server) spendingRoutes() []Operation {
 			NoPage: "it books money: the CLI, with a reason and an id",
 			Commands: []Command{{
 				Use: "usage adjust", Short: "Correct a bill", Orgs: "one", Must: []string{"reason"},
+				AnyOf: []string{"user", "call"},
 				Long: "Adds an entry of kind adjust to the ledger and to today's sums, and records it in the audit. Existing entries never\n" +
 					"change. With --call, the user, key and model are those of the call. Repeating the command with the same --id has no effect\n" +
 					"for at least 64 days; without --id, every run is a new adjustment.",

@@ -9,8 +9,8 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	openai "github.com/sashabaranov/go-openai"
@@ -156,12 +156,8 @@ func batchStatusCommand(f *batchFlags) *cobra.Command {
 
 // describe prints a batch as text.
 func (b *batches) describe(w io.Writer, batch openai.Batch, cost cost) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(t, "%s\t%s\n", name, escape.Text(value))
-		}
-	}
+	var pairs []string
+	line := func(name, value string) { pairs = append(pairs, name, escape.Text(value)) }
 	file := func(id *string) string {
 		if id == nil {
 			return ""
@@ -189,7 +185,7 @@ func (b *batches) describe(w io.Writer, batch openai.Batch, cost cost) {
 			line("problem", where+p.Message+" ("+p.Code+")")
 		}
 	}
-	_ = t.Flush()
+	_ = facts(w, pairs...)
 }
 
 func batchCancelCommand(f *batchFlags) *cobra.Command {
@@ -217,14 +213,16 @@ func batchListCommand(f *batchFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "BATCH\tSTATUS\tREQUESTS\tFAILED\tCREATED")
+			g := grid{
+				head:    []string{"BATCH", "STATUS", "REQUESTS", "FAILED", "CREATED"},
+				numbers: make([]bool, 5),
+			}
 			for _, one := range list.Data {
 				n := one.RequestCounts
-				fmt.Fprintf(t, "%s\t%s\t%d/%d\t%d\t%s\n", escape.Text(one.ID), escape.Text(one.Status), n.Completed+n.Failed,
-					n.Total, n.Failed, time.Unix(int64(one.CreatedAt), 0).Format(time.RFC3339))
+				g.add(escape.Text(one.ID), escape.Text(one.Status), fmt.Sprintf("%d/%d", n.Completed+n.Failed, n.Total),
+					strconv.Itoa(n.Failed), unixTime(&one.CreatedAt))
 			}
-			return t.Flush()
+			return g.write(c.OutOrStdout())
 		},
 	}
 	c.Flags().IntVar(&limit, "limit", limit, "maximum number of batches, 1 to 100")
@@ -275,18 +273,7 @@ func (b *batches) download(c *cobra.Command, id *string, to string) error {
 		_, err = io.Copy(c.OutOrStdout(), body)
 		return err
 	}
-	part, err := os.Create(to + ".part")
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(part, body)
-	if err != nil {
-		return errors.Join(err, part.Close(), os.Remove(part.Name()))
-	}
-	if err := part.Close(); err != nil {
-		return err
-	}
-	return os.Rename(part.Name(), to)
+	return intoFile(to, copyOf(body))
 }
 
 func unixTime(seconds *int) string {

@@ -74,7 +74,8 @@ func (f *estimateFlags) run(ctx context.Context, stdin io.Reader, path string, s
 	if err != nil {
 		return err
 	}
-	if err := render(stdout, f.output, quoteView(q), func(w io.Writer) error { return quoteTable(w, q) }); err != nil {
+	view := quoteView(q)
+	if err := render(stdout, f.output, view, func(w io.Writer) error { return quoteTable(w, view) }); err != nil {
 		return err
 	}
 	return f.judge(q, bound, stderr)
@@ -159,19 +160,12 @@ func quoteView(q *batch.Quote) quoted {
 	return v
 }
 
-func quoteTable(w io.Writer, q *batch.Quote) error {
-	g := grid{
-		head:    []string{"MODEL", "REQUESTS", "INPUT TOKENS", "MAX OUTPUT", "EXPECTED", "MAX COST"},
-		numbers: []bool{false, true, true, true, true, true},
+func quoteTable(w io.Writer, v quoted) error {
+	rows := v.Models
+	if len(rows) != 1 {
+		v.Total.Model = "total"
+		rows = append(rows, v.Total)
 	}
-	line := func(name string, m batch.ModelQuote) {
-		g.add(escape.Text(name), whole(m.Requests), whole(m.Input), whole(m.Output), usd(w, m.Expected), usd(w, m.Most))
-	}
-	for _, m := range q.Models {
-		line(m.Model, m)
-	}
-	if len(q.Models) != 1 {
-		line("total", q.Total)
-	}
-	return g.write(w)
+	return tableOf(w, rows, "model:MODEL", "requests:REQUESTS", "input_tokens:INPUT TOKENS", "max_output_tokens:MAX OUTPUT",
+		"expected_usd:EXPECTED;dollars", "at_most_usd:MAX COST;dollars")
 }

@@ -52,10 +52,12 @@ func batchSubmitCommand(f *batchFlags) *cobra.Command {
 func (b *batches) submit(c *cobra.Command, path string, s submission) error {
 	ctx := c.Context()
 	path, clean, err := spooled(c.InOrStdin(), path)
+	if clean != nil {
+		defer clean()
+	}
 	if err != nil {
 		return err
 	}
-	defer clean()
 	hash, err := hashOf(path, s.endpoint)
 	if err != nil {
 		return err
@@ -101,16 +103,8 @@ func spooled(stdin io.Reader, path string) (string, func(), error) {
 	if err != nil {
 		return "", nil, err
 	}
-	clean := func() { _ = os.RemoveAll(dir) }
-	f, err := os.Create(filepath.Join(dir, "stdin.jsonl"))
-	if err == nil {
-		_, err = io.Copy(f, stdin)
-	}
-	if err != nil {
-		clean()
-		return "", nil, err
-	}
-	return f.Name(), clean, f.Close()
+	path = filepath.Join(dir, "stdin.jsonl")
+	return path, func() { _ = os.RemoveAll(dir) }, intoFile(path, copyOf(stdin))
 }
 
 // hashOf hashes a file together with its endpoint.

@@ -218,14 +218,18 @@ func contextAddCommand() *cobra.Command {
 	return c
 }
 
-// secretInput reads a secret from the environment, else from standard input.
+// secretInput reads a secret from the environment variable, if there is one, else from standard input: an argument
+// would be visible to other users.
 func secretInput(stdin io.Reader, variable string) (string, error) {
 	if text := os.Getenv(variable); text != "" {
 		return text, nil
 	}
-	if terminal(stdin) {
-		return "", fmt.Errorf("pass the key on standard input, or set %s (an argument would be visible "+
-			"to other users)", variable)
+	what, or := "secret", " (an argument would be visible to other users)"
+	if variable != "" {
+		what, or = "key", ", or set "+variable+or
+	}
+	if variable != "" && terminal(stdin) {
+		return "", errors.New("pass the key on standard input" + or)
 	}
 	raw, err := io.ReadAll(io.LimitReader(stdin, 64<<10))
 	if err != nil {
@@ -233,7 +237,7 @@ func secretInput(stdin io.Reader, variable string) (string, error) {
 	}
 	text := strings.TrimSpace(string(raw))
 	if text == "" {
-		return "", fmt.Errorf("standard input is empty: pass the key on it, or set %s", variable)
+		return "", errors.New("standard input is empty: pass the " + what + " on it" + or)
 	}
 	return text, nil
 }

@@ -164,6 +164,12 @@ func (o *operated) work(c *cobra.Command, given, args []string) error {
 	if yes := c.Flags().Lookup("yes"); o.command.Sure != "" && yes.Value.String() != "true" {
 		return errors.New(o.fill(io.Discard, o.command.Sure, nil))
 	}
+	some := slices.DeleteFunc(slices.Clone(o.command.AnyOf), func(name string) bool {
+		return o.values[name] == "" && o.sent[name] == nil
+	})
+	if len(some) == 0 && o.command.AnyOf != nil {
+		return misused("--%s is required", strings.Join(o.command.AnyOf, " or --"))
+	}
 	for _, in := range o.op.Inputs() {
 		if o.command.Callers != "" && in.In == "path" && o.values[in.Name] == "" && o.values["org"] != "" {
 			return misused("--%s is required with --org", o.flagOf(in))

@@ -125,14 +125,6 @@ func quantityText(w io.Writer, unit string, n int64) string {
 	return whole(n)
 }
 
-// quantityOr is quantityText, or - for an amount that is not known.
-func quantityOr(w io.Writer, unit string, n *int64) string {
-	if n == nil {
-		return "-"
-	}
-	return quantityText(w, unit, *n)
-}
-
 // behind returns the writer below a page.
 func behind(w any) any {
 	if p, ok := w.(*page); ok {

@@ -111,19 +111,13 @@ func flowTable(w io.Writer, v *admin.QueuePool, most int) error {
 		}
 		parked[p.Org+" "+p.User] = what + ", for " + figures.Lasting(max(time.Until(p.Until), 0))
 	}
-	g := grid{
-		indent: "  ", head: []string{"org", "user", "class", "jobs", "high", "low", "tokens", "oldest", "paused"},
-		numbers: []bool{false, false, false, true, true, true, true, true, false},
-	}
-	for i, f := range v.Flows {
-		if i == max(most, 0) {
-			break
-		}
-		rest := cmp.Or(parked[f.Org+" "], parked[" "])
-		if own := parked[f.Org+" "+f.User]; own != "" {
-			rest = own
-		}
-		g.add(f.Org, f.User, f.Class, whole(f.Jobs), whole(f.High), whole(f.Low), whole(f.Tokens), span(&f.Oldest), rest)
+	g := gridOf(w, v.Flows[:min(len(v.Flows), max(most, 0))], "org:org", "user:user", "class:class", "jobs:jobs", "high:high",
+		"low:low", "tokens:tokens")
+	g.indent, g.head, g.numbers = "  ", append(g.head, "oldest", "paused"), append(g.numbers, true, false)
+	for i := range g.rows {
+		f := &v.Flows[i]
+		rest := cmp.Or(parked[f.Org+" "+f.User], parked[f.Org+" "], parked[" "])
+		g.rows[i] = append(g.rows[i], span(&f.Oldest), rest)
 	}
 	if err := g.write(w); err != nil {
 		return err

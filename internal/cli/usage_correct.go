@@ -14,9 +14,6 @@ import (
 
 // adjustBill corrects a bill, and prints what changed besides.
 func adjustBill(c *cobra.Command, o *operated, a *adminClient) error {
-	if o.sent["call"] == nil && o.sent["user"] == nil {
-		return misused("--user or --call is required")
-	}
 	return o.correct(c, a, func(w io.Writer, done *admin.Corrected) string {
 		if done.Replayed {
 			return fmt.Sprintf("adjustment %s was already made at %s UTC; nothing changed", done.ID,

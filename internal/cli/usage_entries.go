@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -18,10 +19,20 @@ import (
 // filter selects ledger entries; the zero value selects all. Its flags and its text are conditions in the
 // language of the API.
 type filter struct {
-	user, key, model, kind, call, outcome string
-	estimated                             bool
-	labels                                labelFilter
-	text                                  string
+	values    map[string]*string // by flag
+	estimated bool
+	labels    labelFilter
+	text      string
+}
+
+// filterFlags are the flags that stand for a condition.
+var filterFlags = []struct{ flag, field, help string }{
+	{"user", "user", "only this user"},
+	{"key", "key", "only this key"},
+	{"model", "model", "only models that match this pattern (* matches any characters)"},
+	{"kind", "kind", "only one of " + strings.Join(kinds, ", ")},
+	{"call", "id", "only the entries of this call, with its corrections"},
+	{"outcome", "outcome", "only calls with this outcome, such as completed, client_gone or cached (from the response cache)"},
 }
 
 var kinds = []string{
@@ -29,18 +40,14 @@ var kinds = []string{
 }
 
 func (f *filter) add(c *cobra.Command) {
-	fl := c.Flags()
-	fl.StringVar(&f.user, "user", "", "only this user")
-	fl.StringVar(&f.key, "key", "", "only this key")
-	fl.StringVar(&f.model, "model", "", "only models that match this pattern (* matches any characters)")
-	fl.StringVar(&f.kind, "kind", "", "only one of "+strings.Join(kinds, ", "))
-	fl.StringVar(&f.call, "call", "", "only the entries of this call, with its corrections")
+	f.values = map[string]*string{}
+	for _, one := range filterFlags {
+		f.values[one.flag] = c.Flags().String(one.flag, "", one.help)
+	}
 	f.labels.add(c, "only entries with this label, as name=value (repeat for several)")
-	fl.StringVar(&f.outcome, "outcome", "",
-		"only calls with this outcome, such as completed, client_gone or cached (from the response cache)")
-	fl.StringVar(&f.text, "filter", "",
+	c.Flags().StringVar(&f.text, "filter", "",
 		"only entries that meet conditions, as in the console: 'run=nightly-7 model=gpt-* status>=400 cost>0.50'")
-	fl.BoolVar(&f.estimated, "estimated", false, "only estimated entries")
+	c.Flags().BoolVar(&f.estimated, "estimated", false, "only estimated entries")
 }
 
 // conditions returns the filter for the API.
@@ -49,19 +56,17 @@ func (f *filter) conditions() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if f.kind != "" && !slices.Contains(kinds, f.kind) {
-		return "", misused("--kind %s: expected one of %s", f.kind, strings.Join(kinds, ", "))
+	kind, call := *f.values["kind"], *f.values["call"]
+	if kind != "" && !slices.Contains(kinds, kind) {
+		return "", misused("--kind %s: expected one of %s", kind, strings.Join(kinds, ", "))
 	}
-	if _, ok := wire.CallTime(f.call); f.call != "" && !ok && f.kind != budget.KindAdjust {
-		return "", misused("--call %s: this is not a call's id (26 letters and digits, as in the log and in X-Request-Id)",
-			f.call)
+	if _, ok := wire.CallTime(call); call != "" && !ok && kind != budget.KindAdjust {
+		return "", misused("--call %s: this is not a call's id (26 letters and digits, as in the log and in X-Request-Id)", call)
 	}
 	var all []string
-	for _, one := range [][2]string{
-		{"user", f.user}, {"key", f.key}, {"model", f.model}, {"kind", f.kind}, {"id", f.call}, {"outcome", f.outcome},
-	} {
-		if one[1] != "" {
-			all = append(all, ledger.Condition(one[0], one[1]))
+	for _, one := range filterFlags {
+		if value := *f.values[one.flag]; value != "" {
+			all = append(all, ledger.Condition(one.field, value))
 		}
 	}
 	for name, value := range labels {
@@ -71,6 +76,23 @@ func (f *filter) conditions() (string, error) {
 		all = append(all, ledger.Condition("estimated", "true"))
 	}
 	return strings.TrimSpace(strings.Join(append(all, f.text), " ")), nil
+}
+
+// filtered opens the ledgers of a period, with a filter.
+func (f *usageFlags) filtered(ctx context.Context, only *filter) (l *ledgers, from, to time.Time, err error) {
+	where, err := only.conditions()
+	if err != nil {
+		return nil, from, to, err
+	}
+	from, to, err = f.period.bounds(time.Now())
+	if err != nil {
+		return nil, from, to, err
+	}
+	l, err = f.openDeleted(ctx)
+	if err == nil {
+		l.filter = where
+	}
+	return l, from, to, err
 }
 
 func entriesCommand() *cobra.Command {
@@ -101,29 +123,20 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, pick *ranking) e
 	ctx := c.Context()
 	w := c.OutOrStdout()
 	notes := c.ErrOrStderr()
-	where, err := only.conditions()
-	if err != nil {
-		return err
-	}
 	if err := pick.check(); err != nil {
 		return err
 	}
-	from, to, err := f.period.bounds(time.Now())
+	l, from, to, err := f.filtered(ctx, only)
 	if err != nil {
 		return err
 	}
-	if at, ok := wire.CallTime(only.call); ok && !f.period.given() {
+	defer l.Close()
+	if at, ok := wire.CallTime(*only.values["call"]); ok && !f.period.given() {
 		from = at.Add(-clockSkew)
 	}
 	if f.period.to == "" {
 		to = time.Time{} // include entries written meanwhile
 	}
-	l, err := f.openDeleted(ctx)
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	l.filter = where
 	for _, org := range l.orgs {
 		if err := pick.read(ctx, l, org, from, to); err != nil {
 			return err
@@ -149,14 +162,8 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, pick *ranking) e
 const clockSkew = 10 * time.Minute
 
 func entryTable(w io.Writer, list []budget.Entry, withOrg bool) error {
-	g := grid{
-		head:    []string{"time (UTC)", "org", "user", "key", "model", "kind", "input", "output", "cost", "id", ""},
-		numbers: []bool{false, false, false, false, false, false, true, true, true, false, false},
-	}
-	for _, e := range list {
-		g.add(e.At.UTC().Format("2006-01-02 15:04:05"), e.Org, e.User, e.Key, escape.Text(e.Model), e.Kind,
-			whole(e.Usage.Input), whole(e.Usage.Output), usd(w, e.Cost), e.ID, remark(e))
-	}
+	g := gridOf(w, list, "at:time (UTC);second", "org:org", "user:user", "key:key", "model:model", "kind:kind",
+		"usage.input:input", "usage.output:output", "cost_nano:cost;usd", "id:id", "corrects:;=remark")
 	if !withOrg {
 		g.dropColumn(1)
 	}

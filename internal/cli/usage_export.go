@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -32,20 +31,11 @@ func exportCommand() *cobra.Command {
 }
 
 func exportEntries(ctx context.Context, f *usageFlags, only *filter, w io.Writer) error {
-	where, err := only.conditions()
-	if err != nil {
-		return err
-	}
-	from, to, err := f.period.bounds(time.Now())
-	if err != nil {
-		return err
-	}
-	l, err := f.openDeleted(ctx)
+	l, from, to, err := f.filtered(ctx, only)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	l.filter = where
 	out := bufio.NewWriter(w)
 	lines, table := json.NewEncoder(out), (*budget.EntryCSV)(nil)
 	lines.SetEscapeHTML(false)

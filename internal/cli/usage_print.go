@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -15,52 +18,42 @@ import (
 // whole formats an integer for a table.
 func whole(n int64) string { return strconv.FormatInt(n, 10) }
 
-// column is a figure of a line, in tables and CSV.
+// column is a figure of a line: its names in tables, CSV and JSON.
 type column struct {
-	name, csv string
-	of        func(*line) string
-	money     func(*line) pricing.Nano // replaces of for amounts
-	rare      bool                     // omitted from a table if 0 everywhere
+	name, csv, json string
+	of              func(*line) int64
+	rare            bool // omitted from a table if 0 everywhere
+}
+
+// money reports whether the figure is an amount of nano-USD.
+func (c column) money() bool { return strings.HasSuffix(c.json, "_nano_usd") }
+
+var tokensColumn = column{"tokens", "tokens", "tokens", (*line).tokens, false}
+
+var costColumn = column{"cost", "cost_usd", "cost_nano_usd", func(l *line) int64 { return int64(l.Cost) }, false}
+
+var usageColumns = []column{
+	{"calls", "calls", "calls", func(l *line) int64 { return l.Calls }, false},
+	{"input", "input_tokens", "input_tokens", func(l *line) int64 { return l.Input }, false},
+	{"cached", "cached_input_tokens", "cached_input_tokens", func(l *line) int64 { return l.Cached }, false},
+	{"written", "cache_write_tokens", "cache_write_tokens", func(l *line) int64 { return l.Written }, true},
+	{"output", "output_tokens", "output_tokens", func(l *line) int64 { return l.Output }, false},
+	costColumn,
+	{"estimated", "estimated_usd", "estimated_nano_usd", func(l *line) int64 { return int64(l.Estimated) }, false},
+	{"overrun", "overrun_usd", "overrun_nano_usd", func(l *line) int64 { return int64(l.Overrun) }, false},
+	{"adjusted", "adjusted_usd", "adjusted_nano_usd", func(l *line) int64 { return int64(l.Adjusted) }, true},
+	{"refused", "refused_calls", "refused", func(l *line) int64 { return l.refused }, true},
+	{"waited", "waited_calls", "waited", func(l *line) int64 { return l.waited }, true},
 }
 
 func (r *report) columns() []column {
-	cost := column{name: "cost", csv: "cost_usd", money: func(l *line) pricing.Nano { return l.Cost }}
-	if r.byClass() {
-		return []column{{name: "tokens", csv: "tokens", of: func(l *line) string { return whole(l.tokens()) }}, cost}
+	switch {
+	case r.byClass():
+		return []column{tokensColumn, costColumn}
+	case r.countsRefusals():
+		return usageColumns
 	}
-	count := func(name, csv string, of func(*line) int64) column {
-		return column{name: name, csv: csv, of: func(l *line) string { return whole(of(l)) }}
-	}
-	list := []column{
-		count("refused", "refused_calls", func(l *line) int64 { return l.refused }),
-		count("waited", "waited_calls", func(l *line) int64 { return l.waited }),
-	}
-	for i := range list {
-		list[i].rare = true
-	}
-	if !r.countsRefusals() {
-		list = nil
-	}
-	written := count("written", "cache_write_tokens", func(l *line) int64 { return l.Written })
-	written.rare = true
-	return append([]column{
-		count("calls", "calls", func(l *line) int64 { return l.Calls }),
-		count("input", "input_tokens", func(l *line) int64 { return l.Input }),
-		count("cached", "cached_input_tokens", func(l *line) int64 { return l.Cached }),
-		written,
-		count("output", "output_tokens", func(l *line) int64 { return l.Output }),
-		cost,
-		{name: "estimated", csv: "estimated_usd", money: func(l *line) pricing.Nano { return l.Estimated }},
-		{name: "overrun", csv: "overrun_usd", money: func(l *line) pricing.Nano { return l.Overrun }},
-		{name: "adjusted", csv: "adjusted_usd", money: func(l *line) pricing.Nano { return l.Adjusted }, rare: true},
-	}, list...)
-}
-
-func (c column) empty(l *line) bool {
-	if c.money != nil {
-		return c.money(l) == 0
-	}
-	return c.of(l) == "0"
+	return usageColumns[:len(usageColumns)-2]
 }
 
 func (r *report) writeTable(w io.Writer) error {
@@ -70,11 +63,10 @@ func (r *report) writeTable(w io.Writer) error {
 	}
 	var shown []column
 	for _, c := range r.columns() {
-		if c.rare && c.empty(&r.total) {
-			continue
+		if !c.rare || c.of(&r.total) != 0 {
+			shown = append(shown, c)
+			g.head, g.numbers = append(g.head, c.name), append(g.numbers, true)
 		}
-		shown = append(shown, c)
-		g.head, g.numbers = append(g.head, c.name), append(g.numbers, true)
 	}
 	add := func(names []string, l *line) {
 		cells := make([]string, 0, len(g.head))
@@ -86,10 +78,10 @@ func (r *report) writeTable(w io.Writer) error {
 			cells = append(cells, escape.Text(n))
 		}
 		for _, c := range shown {
-			if c.money != nil {
-				cells = append(cells, usd(w, c.money(l)))
+			if n := c.of(l); c.money() {
+				cells = append(cells, usd(w, pricing.Nano(n)))
 			} else {
-				cells = append(cells, c.of(l))
+				cells = append(cells, whole(n))
 			}
 		}
 		g.add(cells...)
@@ -105,29 +97,24 @@ func (r *report) writeTable(w io.Writer) error {
 // writeCSV writes the lines without a total, which spreadsheets compute.
 func (r *report) writeCSV(w io.Writer) error {
 	out := escape.NewCSV(w)
-	columns := r.columns()
 	head := append([]string{}, r.by...)
-	for _, c := range columns {
+	for _, c := range r.columns() {
 		head = append(head, c.csv)
 	}
-	if err := out.Write(head); err != nil {
-		return err
-	}
+	_ = out.Write(head) // Flush reports the error
 	for _, l := range r.lines {
-		row := make([]string, 0, len(head))
+		var row []string
 		for _, n := range l.by {
 			row = append(row, budget.CellText(n))
 		}
-		for _, c := range columns {
-			if c.money != nil {
-				row = append(row, c.money(l).Decimal())
+		for _, c := range r.columns() {
+			if n := c.of(l); c.money() {
+				row = append(row, pricing.Nano(n).Decimal())
 			} else {
-				row = append(row, c.of(l))
+				row = append(row, whole(n))
 			}
 		}
-		if err := out.Write(row); err != nil {
-			return err
-		}
+		_ = out.Write(row)
 	}
 	out.Flush()
 	return out.Error()
@@ -135,31 +122,15 @@ func (r *report) writeCSV(w io.Writer) error {
 
 // usageJSON is the machine-readable output; amounts are in nano-USD.
 type usageJSON struct {
-	From  string     `json:"from"` // first and last UTC day; for hourly reports, start and end
-	To    string     `json:"to"`
-	Since *time.Time `json:"since,omitempty"` // what was spent before it is missing
-	Lines []lineJSON `json:"lines"`
-	Total lineJSON   `json:"total"`
-}
-
-type lineJSON struct {
-	By        map[string]string `json:"by,omitempty"`
-	Calls     *int64            `json:"calls,omitempty"`
-	Tokens    *int64            `json:"tokens,omitempty"` // of the token class
-	Input     *int64            `json:"input_tokens,omitempty"`
-	Cached    *int64            `json:"cached_input_tokens,omitempty"`
-	Written   *int64            `json:"cache_write_tokens,omitempty"`
-	Output    *int64            `json:"output_tokens,omitempty"`
-	Cost      pricing.Nano      `json:"cost_nano_usd"`
-	Estimated *pricing.Nano     `json:"estimated_nano_usd,omitempty"`
-	Overrun   *pricing.Nano     `json:"overrun_nano_usd,omitempty"`
-	Adjusted  *pricing.Nano     `json:"adjusted_nano_usd,omitempty"`
-	Refused   *int64            `json:"refused,omitempty"` // calls; only grouped by org, user and time
-	Waited    *int64            `json:"waited,omitempty"`
+	From  string            `json:"from"` // first and last UTC day; for hourly reports, start and end
+	To    string            `json:"to"`
+	Since *time.Time        `json:"since,omitempty"` // what was spent before it is missing
+	Lines []json.RawMessage `json:"lines"`           // the columns, and the names under by
+	Total json.RawMessage   `json:"total"`
 }
 
 func (r *report) json() usageJSON {
-	out := usageJSON{Lines: []lineJSON{}, Total: r.lineJSON(&r.total)}
+	out := usageJSON{Lines: []json.RawMessage{}, Total: r.lineJSON(&r.total)}
 	out.From, out.To = r.from.Format(time.DateOnly), r.to.Add(-1).Format(time.DateOnly)
 	if r.hours {
 		out.From, out.To = r.from.Truncate(time.Hour).Format(time.RFC3339), r.to.Format(time.RFC3339)
@@ -168,27 +139,23 @@ func (r *report) json() usageJSON {
 		out.Since = &r.since
 	}
 	for _, l := range r.lines {
-		j := r.lineJSON(l)
-		j.By = map[string]string{}
-		for i, d := range r.by {
-			j.By[d] = l.by[i]
-		}
-		out.Lines = append(out.Lines, j)
+		out.Lines = append(out.Lines, r.lineJSON(l))
 	}
 	return out
 }
 
-func (r *report) lineJSON(l *line) lineJSON {
-	if r.byClass() {
-		tokens := l.tokens()
-		return lineJSON{Tokens: &tokens, Cost: l.Cost}
+func (r *report) lineJSON(l *line) json.RawMessage {
+	var members [][]byte
+	if l != &r.total {
+		by := map[string]string{}
+		for i, d := range r.by {
+			by[d] = l.by[i]
+		}
+		text, _ := json.Marshal(by) // texts have no errors
+		members = append(members, append([]byte(`"by":`), text...))
 	}
-	j := lineJSON{
-		Calls: &l.Calls, Input: &l.Input, Cached: &l.Cached, Written: &l.Written, Output: &l.Output,
-		Cost: l.Cost, Estimated: &l.Estimated, Overrun: &l.Overrun, Adjusted: &l.Adjusted,
+	for _, c := range r.columns() {
+		members = append(members, fmt.Appendf(nil, "%q:%d", c.json, c.of(l)))
 	}
-	if r.countsRefusals() {
-		j.Refused, j.Waited = &l.refused, &l.waited
-	}
-	return j
+	return append(append([]byte("{"), bytes.Join(members, []byte(","))...), '}')
 }
