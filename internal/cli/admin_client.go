@@ -17,10 +17,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/app/front"
 )
@@ -137,22 +137,30 @@ func (to reached) usable() (*reached, error) {
 	return &to, nil
 }
 
-// openLocal runs the API in this process, on the configuration's Redis.
+// openLocal runs the API in this process, on the configuration's Redis, as the OS user.
 func (f *adminFlags) openLocal(ctx context.Context) (*adminClient, error) {
-	cfg, err := f.config()
+	api, end, err := f.localAPI(ctx)
 	if err != nil {
 		return nil, err
+	}
+	return &adminClient{do: inProcess(api.As(osUser())), base: "http://localhost", reason: f.reason, close: end}, nil
+}
+
+// localAPI opens the API of the configuration's Redis in this process.
+func (f *adminFlags) localAPI(ctx context.Context) (api *admin.Server, end func(), err error) {
+	cfg, err := f.config()
+	if err != nil {
+		return nil, nil, err
 	}
 	rdb, err := app.Connect(cfg.Redis)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	client, err := localClient(ctx, cfg, rdb)
+	api, err = front.Admin(ctx, cfg, rdb, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return nil, errors.Join(err, rdb.Close())
+		return nil, nil, errors.Join(err, rdb.Close())
 	}
-	client.reason, client.close = f.reason, func() { _ = rdb.Close() }
-	return client, nil
+	return api, func() { _ = rdb.Close() }, nil
 }
 
 // config loads the configuration file for commands that use its Redis directly.
@@ -171,14 +179,9 @@ func (f *adminFlags) config() (*config.Config, error) {
 	return cfg, nil
 }
 
-// localClient calls the API in this process, as the OS user.
-func localClient(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient) (*adminClient, error) {
-	api, err := front.Admin(ctx, cfg, rdb, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, err
-	}
-	local := api.As(osUser())
-	do := func(r *http.Request) (*http.Response, error) {
+// inProcess sends requests to a handler of this process.
+func inProcess(local http.Handler) func(*http.Request) (*http.Response, error) {
+	return func(r *http.Request) (*http.Response, error) {
 		body, into := io.Pipe()
 		w := &localAnswer{header: http.Header{}, begun: make(chan struct{}), body: into}
 		go func() {
@@ -195,7 +198,6 @@ func localClient(ctx context.Context, cfg *config.Config, rdb redis.UniversalCli
 		<-w.begun
 		return &http.Response{StatusCode: w.status, Header: w.header, Body: body, Request: r}, nil
 	}
-	return &adminClient{do: do, base: "http://localhost", close: func() {}}, nil
 }
 
 // osUser returns who runs this program, and where.

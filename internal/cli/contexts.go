@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -19,8 +18,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/app"
-	"github.com/llmguard/llmguard/internal/app/front"
 )
 
 // contexts is the contents of the contexts file: the deployments that the user works with.
@@ -72,17 +69,12 @@ func (to *reached) sure(ctx context.Context, f *adminFlags) func(method string) 
 func (f *adminFlags) knows(ctx context.Context, key string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	cfg, err := f.config()
+	api, end, err := f.localAPI(ctx)
 	if err != nil {
 		return false, err
 	}
-	rdb, err := app.Connect(cfg.Redis)
-	if err != nil {
-		return false, err
-	}
-	defer rdb.Close()
-	api, err := front.Admin(ctx, cfg, rdb, slog.New(slog.DiscardHandler))
-	return err == nil && api.Knows(key), err
+	defer end()
+	return api.Knows(key), nil
 }
 
 // contextsPath returns the path of the file, under XDG_CONFIG_HOME or ~/.config.

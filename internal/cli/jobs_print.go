@@ -34,14 +34,11 @@ func jobTable(w io.Writer, jobs []jobLine) error {
 	if len(jobs) == 0 {
 		return nil
 	}
-	g := grid{
-		head:    []string{"id", "status", "age", "pool", "class", "org", "user", "model", "tries", "cost", ""},
-		numbers: []bool{false, false, true, false, false, false, false, false, true, true, false},
-	}
+	g := gridOf(w, jobs, "id:id", "status:status", "created_at:age;age", "pool:pool", "class:class", "org:org", "user:user",
+		"model:model", "attempts:tries")
+	g.head, g.numbers = append(g.head, "cost", ""), append(g.numbers, true, false)
 	for i := range jobs {
-		l := &jobs[i]
-		g.add(l.ID, string(l.State), figures.Age(time.Since(l.Created)), l.Pool, l.Class, l.Org, l.User, escape.Text(l.Model),
-			strconv.Itoa(l.Attempts), jobCost(w, l), jobNote(l))
+		g.rows[i] = append(g.rows[i], jobCost(w, &jobs[i]), jobNote(&jobs[i]))
 	}
 	return g.write(w)
 }
