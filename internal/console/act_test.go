@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/redistest"
@@ -122,6 +125,29 @@ func (s *scene) state() string {
 	s.must(err)
 	return fmt.Sprint(job.State, dead.Replay, b.Status, s.changes(),
 		len(s.rdb.HGetAll(ctx, "lg:{identity:}:records").Val()))
+}
+
+// Every page that calls an operation has a button on another page that leads to it.
+func TestEveryActionHasAButton(t *testing.T) {
+	templates := ""
+	names, err := filepath.Glob("templates/*.html")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("got the templates %v, %v", names, err)
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		templates += string(text)
+	}
+	for _, op := range admin.Operations() {
+		for i := range op.Pages {
+			if name := op.Pages[i].Path(&op); !strings.Contains(templates, `"`+name+`"`) {
+				t.Errorf("%s: no page has a button for %s", op.Name, name)
+			}
+		}
+	}
 }
 
 // Every action is described and confirmed on a page of its own before it is done.

@@ -196,6 +196,7 @@ type userView struct {
 	Plan      string // empty: none
 	OwnGroup  string // set for the user itself, likewise
 	OwnPlan   string
+	Source    admin.Source
 	Limits    []budget.Status
 	Chart     chart
 	Today     spent
@@ -222,6 +223,7 @@ type keyLine struct {
 	Expires  *time.Time `json:"expires"`
 	LastUsed *time.Time `json:"last_used_at"`
 	OldUntil *time.Time `json:"old_key_until"`
+	Source   admin.Source
 	Today    spent
 }
 
@@ -254,12 +256,23 @@ func (c *Console) user(v *visit) error {
 	}
 	v.keysOf(past, &view)
 	view.Overrides = v.overrides(o.ID, id)
+	view.Source = v.source(o.ID, id)
 	var err error
 	view.Entries, err = c.lastEntries(ctx, o.ID, id, 20)
 	if err != nil {
 		return err
 	}
 	return v.show("user", id, view)
+}
+
+// source returns where a user is defined; one that could not be read counts as of the file, which nobody deletes here.
+func (v *visit) source(org, user string) admin.Source {
+	var u admin.User
+	if status, _ := v.ask(v.r.Context(), http.MethodGet, "/orgs/"+url.PathEscape(org)+"/users/"+url.PathEscape(user), nil,
+		&u); status != http.StatusOK {
+		return admin.File
+	}
+	return u.Source
 }
 
 func (v *visit) keysOf(past *span, view *userView) {
