@@ -44,8 +44,7 @@ type adminPatch struct {
 
 // adminHandler serves /admins and the session of the calling administrator.
 type adminHandler struct {
-	opts  *Options
-	audit *recorder
+	base
 	login *authenticator
 }
 
@@ -83,66 +82,42 @@ func (h *adminHandler) showAdmin(c *call, id string) (Admin, error) {
 }
 
 func (h *adminHandler) createAdmin(c *call) (any, error) {
-	var n newAdmin
-	if err := c.read(&n); err != nil {
+	n := body[newAdmin](c)
+	_, err := h.showAdmin(c, n.ID)
+	if err := absent("admin", n.ID, err); err != nil {
 		return nil, err
-	}
-	if err := newID("id", n.ID); err != nil {
-		return nil, err
-	}
-	if _, err := h.showAdmin(c, n.ID); err == nil {
-		return nil, exists("admin", n.ID)
 	}
 	file := h.opts.File()
 	text, hash := file.fresh(keys.Admin)
 	record := tenants.Admin{
 		Name: n.Name, Hash: hash, Last4: keys.Last4(text), ReadOnly: n.ReadOnly, Expires: n.Expires,
-		Stamp: c.stamp(nil),
+		Stamp: c.newStamp(),
 	}
-	ref := tenants.Ref{Kind: tenants.KindAdmin, ID: n.ID}
-	if err := h.audit.commit(c, c.entry("", n.ID), nil, bareAdmin(record),
-		tenants.Change{Ref: ref, New: record}); err != nil {
-		return nil, taken(err, "admin", n.ID)
+	if err := h.audit.create(c, tenants.Ref{Kind: tenants.KindAdmin, ID: n.ID}, record); err != nil {
+		return nil, err
 	}
 	v, err := h.showAdmin(c, n.ID)
 	return created{NewAdmin{v, text}}, err
-}
-
-// bareAdmin strips an administrator's record for the audit.
-func bareAdmin(a tenants.Admin) tenants.Admin {
-	a.Hash = ""
-	return a
 }
 
 // updateAdmin changes an administrator. For an administrator of the file it writes a complete
 // record, which replaces the file's entry until it is deleted.
 func (h *adminHandler) updateAdmin(c *call) (any, error) {
 	id := c.r.PathValue("admin")
-	record, ok := h.login.administrators(h.opts.File())[id]
+	now, ok := h.login.administrators(h.opts.File())[id]
 	if !ok {
 		return h.showAdmin(c, id)
 	}
 	ref := tenants.Ref{Kind: tenants.KindAdmin, ID: id}
-	var stored tenants.Admin
-	old, err := h.opts.Tenants.Get(c.r.Context(), ref, &stored)
-	if err != nil {
-		return nil, err
-	}
-	if old != "" {
-		record = stored
-	}
-	before := record
-	patch := adminPatch{record.Name, record.ReadOnly, record.Disabled, record.Expires}
-	if err := c.merge(&patch); err != nil {
-		return nil, err
-	}
-	record.Name = patch.Name
-	record.ReadOnly = patch.ReadOnly
-	record.Disabled = patch.Disabled
-	record.Expires = patch.Expires
-	record.Stamp = c.stamp(&before.Stamp)
-	if err := h.audit.commit(c, c.entry("", id), orNil(old, bareAdmin(before)), bareAdmin(record),
-		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
+	if _, err := change(c, h.audit, c.entry("", id), ref, func(r *tenants.Admin) error {
+		if r.Hash == "" { // nothing is stored
+			*r = now
+		}
+		patch := adminPatch{r.Name, r.ReadOnly, r.Disabled, r.Expires}
+		err := c.merge(&patch)
+		r.Name, r.ReadOnly, r.Disabled, r.Expires = patch.Name, patch.ReadOnly, patch.Disabled, patch.Expires
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	return h.showAdmin(c, id)
@@ -156,11 +131,7 @@ func (h *adminHandler) deleteAdmin(c *call) (any, error) {
 	if h.opts.Tenants.Snapshot().Admins[id] == nil {
 		return nil, declared("admin", id, "Disable it here, or remove it from the file")
 	}
-	if err := h.audit.remove(c, c.entry("", id),
-		tenants.Ref{Kind: tenants.KindAdmin, ID: id}); err != nil {
-		return nil, err
-	}
-	return empty{}, nil
+	return h.audit.remove(c, c.entry("", id), tenants.Ref{Kind: tenants.KindAdmin, ID: id})
 }
 
 // Self is the calling administrator.

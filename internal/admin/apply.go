@@ -70,10 +70,7 @@ type planner struct {
 
 // apply makes an org match its declaration, or plans the changes.
 func (h *declarationHandler) apply(c *call) (any, error) {
-	var n application
-	if err := c.read(&n); err != nil {
-		return nil, err
-	}
+	n := body[application](c)
 	if !n.DryRun && c.actor.readOnly {
 		return nil, wire.Forbidden("read_only", "This administrator's key is read-only. Set dry_run")
 	}
@@ -82,15 +79,11 @@ func (h *declarationHandler) apply(c *call) (any, error) {
 		return nil, wire.BadRequest("org.id", "invalid_value", "The declaration is for org %.80q, but the path names %.80q",
 			n.Org.ID, org)
 	}
-	reason, err := c.reason(n.Reason)
-	if err != nil {
-		return nil, err
-	}
 	p := &planner{h: h, c: c, org: org, records: h.dir.records(org), secrets: map[string]string{}}
 	if o, _, err := h.dir.org(org); err == nil {
 		p.now = o
 	}
-	if err := p.plan(&n); err != nil {
+	if err := p.plan(n); err != nil {
 		return nil, err
 	}
 	plan := &Plan{Org: org, Changes: []PlanChange{}, Keys: []NewKey{}}
@@ -110,7 +103,7 @@ func (h *declarationHandler) apply(c *call) (any, error) {
 	if n.DryRun || len(p.steps) == 0 {
 		return plan, nil
 	}
-	if done, err := p.commit(reason, plan); err != nil {
+	if done, err := p.commit(plan); err != nil {
 		plan.Changes, plan.Replay = plan.Changes[:done], nil
 		return partial{plan, err}, nil
 	}
@@ -138,11 +131,10 @@ func (p *planner) merged() (*settings.Org, error) {
 }
 
 // commit makes the changes. Each has its own audit entry, like a single change.
-func (p *planner) commit(reason string, plan *Plan) (done int, err error) {
+func (p *planner) commit(plan *Plan) (done int, err error) {
 	defer p.h.opts.Applied()
 	for i, s := range p.steps {
 		e := p.c.newEntry(s.action, p.org, s.target)
-		e.Reason = reason
 		e.Before, err = shown(s.before)
 		if err != nil {
 			return i, err
@@ -173,7 +165,7 @@ func (p *planner) plan(n *application) error {
 	org := thing{kind: "org", id: d.ID, there: p.now != nil}
 	object(p, org, state[settings.Org]{&now, settings.Changed(&now, &usual), d.Fields},
 		func(r *tenants.Org, set settings.Fields[settings.Org]) {
-			r.Fields, r.Stamp = r.Fields.Patch(set), p.c.stamp(&r.Stamp)
+			r.Fields = r.Fields.Patch(set)
 		})
 	for _, g := range d.Groups {
 		p.limits(&now, settings.Owner("group", g.ID), g.Limits)
@@ -210,7 +202,7 @@ func (p *planner) user(now *settings.Org, d *DeclaredUser) {
 	object(p, thing{kind: "user", id: d.ID, there: there},
 		state[settings.User]{u, settings.Changed(u, &usual), d.Fields},
 		func(r *tenants.User, set settings.Fields[settings.User]) {
-			r.Fields, r.Stamp = r.Fields.Patch(set), p.c.stamp(&r.Stamp)
+			r.Fields = r.Fields.Patch(set)
 		})
 }
 
@@ -230,7 +222,7 @@ func (p *planner) key(now *settings.Org, user string, d *DeclaredKey) {
 	of.hash = d.Hash != nil && (owner == "" || *d.Hash != k.Hash)
 	object(p, of, state[settings.Key]{&k, settings.Changed(&k, &settings.Key{}), d.Fields},
 		func(r *tenants.Key, set settings.Fields[settings.Key]) {
-			r.Fields, r.Stamp, r.User = r.Fields.Patch(set), p.c.stamp(&r.Stamp), user
+			r.Fields, r.User = r.Fields.Patch(set), user
 			p.hash(r, of, d.Hash)
 		})
 }
@@ -281,7 +273,7 @@ func (p *planner) limits(now *settings.Org, owner string, list []DeclaredLimit) 
 			state[settings.Limit]{&l, p.h.limitFields(owner, &l), d.Fields},
 			func(r *tenants.Limit, set settings.Fields[settings.Limit]) {
 				reshape(r.Fields, set)
-				r.Fields, r.Stamp = r.Fields.Patch(set), p.c.stamp(&r.Stamp)
+				r.Fields = r.Fields.Patch(set)
 			})
 	}
 }

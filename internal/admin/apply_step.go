@@ -38,7 +38,10 @@ type state[T any] struct {
 }
 
 // object plans one thing. write sets the fields that change in its record.
-func object[T, R any](p *planner, of thing, s state[T], write func(*R, settings.Fields[T])) {
+func object[T, R any, P interface {
+	*R
+	Touch(at time.Time)
+}](p *planner, of thing, s state[T], write func(P, settings.Fields[T])) {
 	if p.err != nil {
 		return
 	}
@@ -79,19 +82,12 @@ func object[T, R any](p *planner, of thing, s state[T], write func(*R, settings.
 		return
 	}
 	if old != "" {
-		step.before = audited(r)
+		step.before = audited(ref, r)
 	}
 	write(&r, set)
-	step.target, step.after, step.change = ref.ID, audited(r), tenants.Change{Ref: ref, Old: old, New: r}
+	P(&r).Touch(p.c.start.UTC())
+	step.target, step.after, step.change = ref.ID, audited(ref, r), tenants.Change{Ref: ref, Old: old, New: r}
 	p.steps = append(p.steps, step)
-}
-
-// audited returns a record without what must not be in the audit.
-func audited(record any) any {
-	if k, ok := record.(tenants.Key); ok {
-		return bare(k)
-	}
-	return record
 }
 
 // changes returns the fields of spec that differ from the current state.

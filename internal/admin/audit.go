@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
@@ -83,7 +84,7 @@ func (c *call) entryOf(operation, org, target string) tenants.AuditEntry {
 func (c *call) newEntry(action, org, target string) tenants.AuditEntry {
 	e := tenants.AuditEntry{
 		At: c.start.UTC(), Actor: c.actor.id, Action: action, Org: org, Target: target,
-		RequestID: c.id,
+		RequestID: c.id, Reason: c.why,
 	}
 	if c.ip.IsValid() {
 		e.IP = c.ip.String()
@@ -95,10 +96,6 @@ func (c *call) newEntry(action, org, target string) tenants.AuditEntry {
 // changes are stored.
 func (h *recorder) commit(c *call, e tenants.AuditEntry, before, after any, changes ...tenants.Change) error {
 	var err error
-	e.Reason, err = c.reason(e.Reason)
-	if err != nil {
-		return err
-	}
 	e.Before, err = shown(before)
 	if err != nil {
 		return err
@@ -180,15 +177,67 @@ func (c *call) logEntry(e tenants.AuditEntry) {
 		"reason", e.Reason, "ip", e.IP, "id", e.RequestID)
 }
 
+// change stores a record with what set makes of the stored one, or of an empty one, and records that in the audit.
+func change[T any, P interface {
+	*T
+	Touch(at time.Time)
+}](c *call, h *recorder, e tenants.AuditEntry, ref tenants.Ref, set func(P) error) (record T, err error) {
+	old, err := h.opts.Tenants.Get(c.r.Context(), ref, &record)
+	if err != nil {
+		return record, err
+	}
+	before := record
+	if err := set(&record); err != nil {
+		return record, err
+	}
+	P(&record).Touch(c.start.UTC())
+	return record, h.commit(c, e, orNil(old, audited(ref, before)), audited(ref, record),
+		tenants.Change{Ref: ref, Old: old, New: record})
+}
+
+// create stores the record of something new.
+func (h *recorder) create(c *call, ref tenants.Ref, record any) error {
+	err := h.commit(c, c.entry(ref.Org, ref.ID), nil, audited(ref, record), tenants.Change{Ref: ref, New: record})
+	if err != nil && public(err).Code == "changed_meanwhile" { // another request has created it
+		return exists(string(ref.Kind), ref.ID)
+	}
+	return err
+}
+
+// absent returns an error if the id of something new is not valid, or if it exists: then looking it up had no error.
+func absent(kind, id string, lookUp error) error {
+	if err := newID("id", id); err != nil {
+		return err
+	}
+	if lookUp == nil {
+		return exists(kind, id)
+	}
+	return nil
+}
+
+// audited returns a record without what must not be in the audit.
+func audited(ref tenants.Ref, record any) any {
+	switch r := record.(type) {
+	case tenants.Credential:
+		return viewCredential(ref.ID, &r)
+	case tenants.Key:
+		return bare(r)
+	case tenants.Admin:
+		r.Hash = ""
+		return r
+	}
+	return record
+}
+
 // remove deletes records. The audit shows the first one.
-func (h *recorder) remove(c *call, e tenants.AuditEntry, refs ...tenants.Ref) error {
+func (h *recorder) remove(c *call, e tenants.AuditEntry, refs ...tenants.Ref) (any, error) {
 	var before map[string]any
 	changes := make([]tenants.Change, 0, len(refs))
 	for i, ref := range refs {
 		var record map[string]any
 		old, err := h.opts.Tenants.Get(c.r.Context(), ref, &record)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if i == 0 {
 			before = record
@@ -198,16 +247,12 @@ func (h *recorder) remove(c *call, e tenants.AuditEntry, refs ...tenants.Ref) er
 		}
 		changes = append(changes, tenants.Change{Ref: ref, Old: old})
 	}
-	return h.commit(c, e, before, nil, changes...)
+	return empty{}, h.commit(c, e, before, nil, changes...)
 }
 
-// stamp returns the creation and modification times of a record changed now.
-func (c *call) stamp(before *tenants.Stamp) tenants.Stamp {
-	now := c.start.UTC()
-	if before == nil || before.Created.IsZero() {
-		return tenants.Stamp{Created: now, Updated: now}
-	}
-	return tenants.Stamp{Created: before.Created, Updated: now}
+// newStamp returns the times of a record that is created now.
+func (c *call) newStamp() tenants.Stamp {
+	return tenants.Stamp{Created: c.start.UTC(), Updated: c.start.UTC()}
 }
 
 // orNil returns the record, or nil if there was none.

@@ -44,11 +44,7 @@ type batchPage struct {
 }
 
 // batchHandler serves /batches.
-type batchHandler struct {
-	opts  *Options
-	dir   *directory
-	audit *recorder
-}
+type batchHandler struct{ base }
 
 const mostBatches = 100
 
@@ -108,33 +104,24 @@ func viewBatch(b *batch.Batch) Batch {
 }
 
 func (h *batchHandler) cancelBatch(c *call) (any, error) {
-	var order workOrder
-	if err := c.read(&order); err != nil {
-		return nil, err
-	}
 	if h.opts.Batches == nil {
 		return nil, noWork("batches")
 	}
-	org := c.r.PathValue("org")
-	user := c.r.PathValue("user")
-	id := c.r.PathValue("batch")
-	before, err := h.opts.Batches.Batch(c.r.Context(), org, user, id)
+	before, err := h.opts.Batches.Batch(c.r.Context(), c.r.PathValue("org"), c.r.PathValue("user"), c.r.PathValue("batch"))
 	if err != nil {
 		return nil, batchError(err)
 	}
-	after, err := h.endBatch(c, before, order.Reason)
-	return after, err
+	return h.endBatch(c, before)
 }
 
 // endBatch cancels a batch and records it in the audit.
-func (h *batchHandler) endBatch(c *call, before *batch.Batch, reason string) (Batch, error) {
+func (h *batchHandler) endBatch(c *call, before *batch.Batch) (Batch, error) {
 	after, err := h.opts.Batches.Cancel(c.r.Context(), before.Org, before.User, before.ID)
 	if err != nil {
 		return Batch{}, batchError(err)
 	}
-	e := c.entryOf("cancelBatch", before.Org, before.ID)
-	e.Reason = reason
-	return viewBatch(after), h.audit.commit(c, e, viewBatch(before), viewBatch(after))
+	return viewBatch(after), h.audit.commit(c, c.entryOf("cancelBatch", before.Org, before.ID), viewBatch(before),
+		viewBatch(after))
 }
 
 func batchError(err error) error {
@@ -144,7 +131,7 @@ func batchError(err error) error {
 	return err
 }
 
-func (h *batchHandler) cancelBatchesOf(c *call, org, user, key, reason string) error {
+func (h *batchHandler) cancelBatchesOf(c *call, org, user, key string) error {
 	for after := ""; ; {
 		page, more, err := h.opts.Batches.List(c.r.Context(), org, user, after, 100)
 		if err != nil {
@@ -155,7 +142,7 @@ func (h *batchHandler) cancelBatchesOf(c *call, org, user, key, reason string) e
 			if b.Key != key || b.Status.Terminal() {
 				continue
 			}
-			if _, err := h.endBatch(c, b, reason); err != nil {
+			if _, err := h.endBatch(c, b); err != nil {
 				return err
 			}
 		}

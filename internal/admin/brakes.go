@@ -39,11 +39,7 @@ type brakeRelease struct {
 }
 
 // brakeHandler serves /brakes and /orgs/{org}/brakes.
-type brakeHandler struct {
-	opts  *Options
-	dir   *directory
-	audit *recorder
-}
+type brakeHandler struct{ base }
 
 // released is the action of a brake that was released.
 const released = "released"
@@ -161,11 +157,7 @@ func (h *brakeHandler) configured(org, name string) *budget.Brake {
 // release lets the calls of a subject run again, and keeps the brake from firing for it for a while: by
 // default for one window of the brake, after which everything that it saw has left its counters.
 func (h *brakeHandler) release(c *call) (any, error) {
-	var order brakeRelease
-	org, name := c.r.PathValue("org"), c.r.PathValue("brake")
-	if err := c.read(&order); err != nil {
-		return nil, err
-	}
+	order, org, name := body[brakeRelease](c), c.r.PathValue("org"), c.r.PathValue("brake")
 	parts, err := order.parts()
 	if err != nil {
 		return nil, err
@@ -189,19 +181,14 @@ func (h *brakeHandler) release(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.change(c, org, order, func(b *tenants.Brake) {
-		*b = *fired
-		b.Action, b.Until = "", c.start.UTC().Add(life)
-	})
+	next := *fired
+	next.Action, next.Until = "", c.start.UTC().Add(life)
+	return h.set(c, org, next)
 }
 
 // stop makes a configured brake stop a subject, as if it had fired.
 func (h *brakeHandler) stop(c *call) (any, error) {
-	var order brakeRelease
-	org, name := c.r.PathValue("org"), c.r.PathValue("brake")
-	if err := c.read(&order); err != nil {
-		return nil, err
-	}
+	order, org, name := body[brakeRelease](c), c.r.PathValue("org"), c.r.PathValue("brake")
 	parts, err := order.parts()
 	if err != nil {
 		return nil, err
@@ -223,33 +210,19 @@ func (h *brakeHandler) stop(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.change(c, org, order, func(r *tenants.Brake) {
-		*r = tenants.Brake{
-			Brake: name, Subject: string(subject), Value: value, Action: string(budget.BrakeStop),
-			Until: c.start.UTC().Add(life),
-		}
+	return h.set(c, org, tenants.Brake{
+		Brake: name, Subject: string(subject), Value: value, Action: string(budget.BrakeStop),
+		Until: c.start.UTC().Add(life),
 	})
 }
 
-// change commits a record that set makes, with its entry in the audit.
-func (h *brakeHandler) change(c *call, org string, order brakeRelease, set func(*tenants.Brake)) (any, error) {
-	reason, err := c.reason(order.Reason)
-	if err != nil {
-		return nil, err
-	}
-	var record, before tenants.Brake
-	set(&record)
-	ref := tenants.BrakeRef(org, record.Brake, record.Value)
-	old, err := h.opts.Tenants.Get(c.r.Context(), ref, &before)
-	if err != nil {
-		return nil, err
-	}
-	record.Stamp, record.By, record.Reason = c.stamp(&before.Stamp), c.actor.id, reason
-	e := c.entry(org, record.Target())
-	e.Reason = reason
-	if err := h.audit.commit(c, e, orNil(old, before), record,
-		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
-		return nil, err
-	}
-	return viewBrake(org, &record), nil
+// set stores what an administrator has decided about a subject.
+func (h *brakeHandler) set(c *call, org string, next tenants.Brake) (any, error) {
+	ref := tenants.BrakeRef(org, next.Brake, next.Value)
+	record, err := change(c, h.audit, c.entry(org, next.Target()), ref, func(r *tenants.Brake) error {
+		next.Stamp, next.By, next.Reason = r.Stamp, c.actor.id, c.why
+		*r = next
+		return nil
+	})
+	return viewBrake(org, &record), err
 }

@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,8 @@ type call struct {
 	start  time.Time
 	actor  actor
 	op     *Operation // nil until it is known
+	in     any        // a pointer to the body, of the type in the operation's row; nil: none, or a merge patch
+	why    string     // the reason for a change
 	status int
 	rules  wire.HeaderRules
 }
@@ -49,14 +52,36 @@ func (c *call) read(v any) error {
 	return decode(raw, v)
 }
 
-// readReasoned is read for a body whose reason may be in the query instead.
-func (c *call) readReasoned(v any, reason *string) error {
-	if err := c.read(v); err != nil {
-		return err
+// take reads the body, unless it is a merge patch, and the reason for a change, which is in the body or the query.
+func (c *call) take() error {
+	given := ""
+	if c.op.Body != nil && c.op.Method != http.MethodPatch {
+		v := reflect.New(reflect.TypeOf(c.op.Body))
+		c.in = v.Interface()
+		if err := c.read(c.in); err != nil {
+			return err
+		}
+		if reason := v.Elem().FieldByName("Reason"); reason.IsValid() {
+			given = reason.String()
+		}
+	}
+	if !c.op.Writes && c.in == nil {
+		return nil
 	}
 	var err error
-	*reason, err = c.reason(*reason)
+	c.why, err = c.reason(given)
 	return err
+}
+
+// body returns the body, which take has read.
+func body[T any](c *call) *T { return c.in.(*T) }
+
+// needed returns an error with this text unless the change has a reason.
+func (c *call) needed(text string) error {
+	if c.why == "" {
+		return wire.BadRequest("reason", "missing_field", "%s", text)
+	}
+	return nil
 }
 
 func (c *call) body() ([]byte, error) {
@@ -132,6 +157,14 @@ func (c *call) merge(spec any) error {
 		return err
 	}
 	return decode(merged, reset(spec))
+}
+
+// patch applies the body to the fields of a record, as merge does.
+func patch[T any](c *call, fields *settings.Fields[T]) error {
+	p := struct{ Fields settings.Fields[T] }{*fields}
+	err := c.merge(&p)
+	*fields = p.Fields
+	return err
 }
 
 // reason returns the reason for a change, from the query if the body has none.

@@ -31,11 +31,7 @@ func viewCredential(provider string, c *tenants.Credential) Credential {
 }
 
 // credentialHandler serves /orgs/{org}/credentials.
-type credentialHandler struct {
-	opts  *Options
-	dir   *directory
-	audit *recorder
-}
+type credentialHandler struct{ base }
 
 func (h *credentialHandler) listCredentials(c *call) (any, error) {
 	org := c.r.PathValue("org")
@@ -60,10 +56,7 @@ func (h *credentialHandler) setCredential(c *call) (any, error) {
 	if !slices.Contains(h.opts.File().Providers, provider) {
 		return nil, wire.NotFound("provider", "provider_not_found", "There is no provider %.80q", provider)
 	}
-	var n newCredential
-	if err := c.read(&n); err != nil {
-		return nil, err
-	}
+	n := body[newCredential](c)
 	if len(n.Secret) < 8 || len(n.Secret) > maxSecret || strings.ContainsFunc(n.Secret, func(r rune) bool {
 		return r <= ' ' || r > '~'
 	}) {
@@ -79,21 +72,12 @@ func (h *credentialHandler) setCredential(c *call) (any, error) {
 		}
 	}
 	ref := tenants.Ref{Kind: tenants.KindCredential, Org: org, ID: provider}
-	var before tenants.Credential
-	old, err := h.opts.Tenants.Get(c.r.Context(), ref, &before)
-	if err != nil {
-		return nil, err
-	}
-	record := tenants.Credential{
-		Sealed: ring.Seal([]byte(n.Secret), tenants.SealPlace(org, provider)...), Clear: ring == nil,
-		Last4: n.Secret[len(n.Secret)-4:], Stamp: c.stamp(&before.Stamp),
-	}
-	shown := viewCredential(provider, &record)
-	if err := h.audit.commit(c, c.entry(org, provider), orNil(old, viewCredential(provider, &before)),
-		shown, tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
-		return nil, err
-	}
-	return shown, nil
+	record, err := change(c, h.audit, c.entry(org, provider), ref, func(r *tenants.Credential) error {
+		r.Sealed, r.Clear = ring.Seal([]byte(n.Secret), tenants.SealPlace(org, provider)...), ring == nil
+		r.Last4 = n.Secret[len(n.Secret)-4:]
+		return nil
+	})
+	return viewCredential(provider, &record), err
 }
 
 func (h *credentialHandler) deleteCredential(c *call) (any, error) {
@@ -105,9 +89,5 @@ func (h *credentialHandler) deleteCredential(c *call) (any, error) {
 		return nil, wire.NotFound("provider", "credential_not_found", "Org %s has no credential of its own at %.80q", org,
 			provider)
 	}
-	if err := h.audit.remove(c, c.entry(org, provider),
-		tenants.Ref{Kind: tenants.KindCredential, Org: org, ID: provider}); err != nil {
-		return nil, err
-	}
-	return empty{}, nil
+	return h.audit.remove(c, c.entry(org, provider), tenants.Ref{Kind: tenants.KindCredential, Org: org, ID: provider})
 }

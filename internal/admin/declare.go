@@ -55,8 +55,7 @@ type DeclaredLimit struct {
 
 // declarationHandler shows orgs as declarations, and applies declarations.
 type declarationHandler struct {
-	opts    *Options
-	dir     *directory
+	base
 	keys    *keyHandler
 	replays *replayer
 }

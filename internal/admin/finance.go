@@ -15,8 +15,7 @@ import (
 
 // financeHandler serves exports and statements for accountants.
 type financeHandler struct {
-	opts  *Options
-	dir   *directory
+	base
 	usage *usageHandler
 }
 

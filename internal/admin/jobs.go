@@ -94,9 +94,7 @@ var jobStates = []queue.State{
 
 // jobHandler serves /jobs.
 type jobHandler struct {
-	opts    *Options
-	dir     *directory
-	audit   *recorder
+	base
 	batches *batchHandler
 }
 
@@ -254,16 +252,6 @@ func jobError(err error) error {
 	return err
 }
 
-// work reads a work order and opens the queue.
-func (h *jobHandler) work(c *call) (workOrder, *queue.Queue, error) {
-	var order workOrder
-	if err := c.read(&order); err != nil {
-		return order, nil, err
-	}
-	q, err := h.queue(c)
-	return order, q, err
-}
-
 func (h *jobHandler) queue(c *call) (*queue.Queue, error) {
 	if h.opts.Queue == nil {
 		return nil, noWork("jobs")
@@ -272,7 +260,7 @@ func (h *jobHandler) queue(c *call) (*queue.Queue, error) {
 }
 
 func (h *jobHandler) cancelJob(c *call) (any, error) {
-	order, q, err := h.work(c)
+	q, err := h.queue(c)
 	if err != nil {
 		return nil, err
 	}
@@ -280,23 +268,20 @@ func (h *jobHandler) cancelJob(c *call) (any, error) {
 	if err != nil {
 		return nil, jobError(err)
 	}
-	after, err := h.endJob(c, q, before, order.Reason)
-	return after, err
+	return h.endJob(c, q, before)
 }
 
 // endJob cancels a job and records it in the audit.
-func (h *jobHandler) endJob(c *call, q *queue.Queue, before *queue.Job, reason string) (Job, error) {
+func (h *jobHandler) endJob(c *call, q *queue.Queue, before *queue.Job) (Job, error) {
 	after, err := q.Cancel(c.r.Context(), before.Org, before.ID)
 	if err != nil {
 		return Job{}, jobError(err)
 	}
-	e := c.entryOf("cancelJob", before.Org, before.ID)
-	e.Reason = reason
-	return viewJob(after), h.audit.commit(c, e, viewJob(before), viewJob(after))
+	return viewJob(after), h.audit.commit(c, c.entryOf("cancelJob", before.Org, before.ID), viewJob(before), viewJob(after))
 }
 
 func (h *jobHandler) replayJob(c *call) (any, error) {
-	order, q, err := h.work(c)
+	q, err := h.queue(c)
 	if err != nil {
 		return nil, err
 	}
@@ -312,19 +297,17 @@ func (h *jobHandler) replayJob(c *call) (any, error) {
 	before.ID = id
 	before.Status = string(queue.Failed)
 	before.ReplayOf = "" // the dead letter itself replays nothing
-	e := c.entry(made.Org, id)
-	e.Reason = order.Reason
-	return created{viewJob(made)}, h.audit.commit(c, e, before, viewJob(made))
+	return created{viewJob(made)}, h.audit.commit(c, c.entry(made.Org, id), before, viewJob(made))
 }
 
 // cancelOf cancels a key's work in progress: batches first, because they would create new jobs.
-func (h *jobHandler) cancelOf(c *call, org, user, key, reason string) error {
+func (h *jobHandler) cancelOf(c *call, org, user, key string) error {
 	q, err := h.queue(c)
 	if err != nil {
 		return err
 	}
 	if h.opts.Batches != nil {
-		if err := h.batches.cancelBatchesOf(c, org, user, key, reason); err != nil {
+		if err := h.batches.cancelBatchesOf(c, org, user, key); err != nil {
 			return err
 		}
 	}
@@ -337,7 +320,7 @@ func (h *jobHandler) cancelOf(c *call, org, user, key, reason string) error {
 			if j.Key != key || j.State.Terminal() {
 				continue
 			}
-			if _, err := h.endJob(c, q, j, reason); err != nil {
+			if _, err := h.endJob(c, q, j); err != nil {
 				return err
 			}
 		}

@@ -89,9 +89,7 @@ const (
 
 // keyHandler serves /orgs/{org}/keys.
 type keyHandler struct {
-	opts      *Options
-	dir       *directory
-	audit     *recorder
+	base
 	overrides *overrideHandler
 	jobs      *jobHandler
 	runs      *runHandler
@@ -207,10 +205,7 @@ func (h *keyHandler) createKey(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var n newKey
-	if err := c.read(&n); err != nil {
-		return nil, err
-	}
+	n := body[newKey](c)
 	if _, _, err := h.dir.user(o, n.User); err != nil {
 		return nil, err
 	}
@@ -218,20 +213,16 @@ func (h *keyHandler) createKey(c *call) (any, error) {
 	if n.ID == "" {
 		n.ID = "key-" + keys.Last4(hash) + keys.Last4(wire.NewCallID()+wire.NewCallID())
 	}
-	if err := newID("id", n.ID); err != nil {
+	_, _, _, err = h.dir.key(o, n.ID)
+	if err := absent("key", n.ID, err); err != nil {
 		return nil, err
 	}
-	if _, _, _, err := h.dir.key(o, n.ID); err == nil {
-		return nil, exists("key", n.ID)
-	}
-	ref := tenants.Ref{Kind: tenants.KindKey, Org: o.ID, ID: n.ID}
 	record := tenants.Key{
 		Fields: n.Fields, User: n.User, Test: n.Test, Hash: hash, Last4: keys.Last4(text),
-		Born: newborn(), Stamp: c.stamp(nil),
+		Born: newborn(), Stamp: c.newStamp(),
 	}
-	if err := h.audit.commit(c, c.entry(o.ID, n.ID), nil, bare(record),
-		tenants.Change{Ref: ref, New: record}); err != nil {
-		return nil, taken(err, "key", n.ID)
+	if err := h.audit.create(c, tenants.Ref{Kind: tenants.KindKey, Org: o.ID, ID: n.ID}, record); err != nil {
+		return nil, err
 	}
 	v, err := h.showKey(c, o.ID, n.ID)
 	return created{NewKey{v, text}}, err
@@ -246,46 +237,40 @@ func bare(k tenants.Key) tenants.Key {
 	return k
 }
 
-// keyRecord reads a key's record. For a key that is only in the file it is empty.
-func (h *keyHandler) keyRecord(c *call,
-	org, id string,
-) (record tenants.Key, old tenants.Text, inFile *settings.Key, err error) {
+// find returns a key as in effect, and its user.
+func (h *keyHandler) find(org, id string) (*settings.Key, *settings.User, error) {
 	o, _, err := h.dir.org(org)
 	if err != nil {
-		return record, "", nil, err
+		return nil, nil, err
 	}
 	k, u, _, err := h.dir.key(o, id)
-	if err != nil {
-		return record, "", nil, err
-	}
-	old, err = h.opts.Tenants.Get(c.r.Context(), tenants.Ref{Kind: tenants.KindKey, Org: org, ID: id}, &record)
-	record.User = u.ID
-	return record, old, k, err
+	return k, u, err
 }
 
 func (h *keyHandler) updateKey(c *call) (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("key")
-	record, old, _, err := h.keyRecord(c, org, id)
+	_, user, err := h.find(org, id)
 	if err != nil {
 		return nil, err
 	}
-	before := record
-	patch := keyChange{keyPatch: keyPatch{record.Fields}}
-	if err := c.merge(&patch); err != nil {
-		return nil, err
-	}
-	if patch.CancelJobs && !patch.Fields.Is("disabled") {
-		return nil, wire.BadRequest("cancel_jobs", "invalid_value",
-			"cancel_jobs needs \"disabled\": true, because an active key could submit new jobs")
-	}
-	record.Fields, record.Stamp = patch.Fields, c.stamp(&before.Stamp)
+	var patch keyChange
 	ref := tenants.Ref{Kind: tenants.KindKey, Org: org, ID: id}
-	if err := h.audit.commit(c, c.entry(org, id), orNil(old, bare(before)), bare(record),
-		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
+	if _, err := change(c, h.audit, c.entry(org, id), ref, func(r *tenants.Key) error {
+		patch.Fields = r.Fields
+		if err := c.merge(&patch); err != nil {
+			return err
+		}
+		if patch.CancelJobs && !patch.Fields.Is("disabled") {
+			return wire.BadRequest("cancel_jobs", "invalid_value",
+				"cancel_jobs needs \"disabled\": true, because an active key could submit new jobs")
+		}
+		r.Fields, r.User = patch.Fields, user.ID
+		return nil
+	}); err != nil {
 		return nil, err
 	}
 	if patch.CancelJobs {
-		if err := h.jobs.cancelOf(c, org, record.User, id, c.r.URL.Query().Get("reason")); err != nil {
+		if err := h.jobs.cancelOf(c, org, user.ID, id); err != nil {
 			return nil, err
 		}
 	}
@@ -294,11 +279,7 @@ func (h *keyHandler) updateKey(c *call) (any, error) {
 
 func (h *keyHandler) rotateKey(c *call) (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("key")
-	var how rotation
-	if err := c.read(&how); err != nil {
-		return nil, err
-	}
-	overlap := defaultOverlap
+	how, overlap := body[rotation](c), defaultOverlap
 	if how.Overlap != nil {
 		d, err := settings.ParseDuration(*how.Overlap)
 		if err != nil || d > maxOverlap {
@@ -307,16 +288,23 @@ func (h *keyHandler) rotateKey(c *call) (any, error) {
 		}
 		overlap = d
 	}
-	record, old, now, err := h.keyRecord(c, org, id)
+	now, user, err := h.find(org, id)
 	if err != nil {
 		return nil, err
 	}
-	before := record
 	owner, err := h.runs.caller(org, id)
 	if err != nil {
 		return nil, err
 	}
+	var record tenants.Key
+	ref := tenants.Ref{Kind: tenants.KindKey, Org: org, ID: id}
+	old, err := h.opts.Tenants.Get(c.r.Context(), ref, &record)
+	if err != nil {
+		return nil, err
+	}
+	before := bare(record)
 	text, hash := h.freshKey(record.Test)
+	record.User, record.Hash, record.Last4 = user.ID, hash, keys.Last4(text)
 	record.Previous, record.PreviousUntil = now.Hash, c.start.UTC().Add(overlap)
 	record.Lineage, record.PreviousLineage = "", record.Lineage
 	if how.KeepChildren {
@@ -325,14 +313,8 @@ func (h *keyHandler) rotateKey(c *call) (any, error) {
 	if overlap == 0 {
 		record.Previous, record.PreviousUntil, record.PreviousLineage = "", time.Time{}, ""
 	}
-	record.Hash = hash
-	record.Last4 = keys.Last4(text)
-	record.Stamp = c.stamp(&before.Stamp)
-	e := c.entry(org, id)
-	e.Reason = how.Reason
-	ref := tenants.Ref{Kind: tenants.KindKey, Org: org, ID: id}
-	after := rotated{bare(record), how.KeepChildren}
-	if err := h.audit.commit(c, e, orNil(old, bare(before)), after,
+	record.Touch(c.start.UTC())
+	if err := h.audit.commit(c, c.entry(org, id), orNil(old, before), rotated{bare(record), how.KeepChildren},
 		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
 		return nil, err
 	}
@@ -364,11 +346,9 @@ func (h *keyHandler) deleteKey(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := h.audit.remove(c, c.entry(org, id), refs...); err != nil {
-		return nil, err
-	}
-	if !inFile {
+	done, err := h.audit.remove(c, c.entry(org, id), refs...)
+	if err == nil && !inFile {
 		h.runs.endChildren(c, owner)
 	}
-	return empty{}, nil
+	return done, err
 }

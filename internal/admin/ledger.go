@@ -12,8 +12,7 @@ import (
 
 // ledgerHandler serves the ledger, its corrections, and late charges that are not in it yet.
 type ledgerHandler struct {
-	opts  *Options
-	dir   *directory
+	base
 	usage *usageHandler
 }
 
@@ -108,10 +107,7 @@ func (c *call) by(named string) (string, error) {
 
 func (h *ledgerHandler) createCorrection(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	var n correction
-	if err := c.read(&n); err != nil {
-		return nil, err
-	}
+	n := body[correction](c)
 	o, _, err := h.dir.org(org)
 	if err != nil {
 		return nil, err
@@ -122,9 +118,9 @@ func (h *ledgerHandler) createCorrection(c *call) (any, error) {
 	}
 	a := budget.Adjustment{
 		ID: n.ID, Call: budget.Call{Org: org, User: n.User, Key: n.Key, Model: n.Model}, By: by, Charged: true,
+		Reason: c.why,
 	}
-	a.Reason, err = c.needed(n.Reason, "A correction")
-	if err != nil {
+	if err := c.needed("A correction needs a reason"); err != nil {
 		return nil, err
 	}
 	a.Amount, err = signed(n.Amount)
@@ -165,15 +161,6 @@ func (h *ledgerHandler) createCorrection(c *call) (any, error) {
 	}}, nil
 }
 
-// needed returns a required reason.
-func (c *call) needed(given, what string) (string, error) {
-	reason, err := c.reason(given)
-	if err == nil && reason == "" {
-		err = wire.BadRequest("reason", "missing_field", "%s needs a reason", what)
-	}
-	return reason, err
-}
-
 // signed parses an amount that may be negative.
 func signed(text string) (pricing.Nano, error) {
 	digits, negative := strings.CutPrefix(strings.TrimSpace(text), "-")
@@ -190,7 +177,7 @@ func signed(text string) (pricing.Nano, error) {
 }
 
 // charged finds the call to correct, and checks the other fields against it.
-func (h *ledgerHandler) charged(c *call, org string, n correction) (budget.Call, error) {
+func (h *ledgerHandler) charged(c *call, org string, n *correction) (budget.Call, error) {
 	made, ok := wire.CallTime(n.Call)
 	if !ok {
 		const text = "call %s: this is not a call's id (26 letters and digits)"

@@ -47,8 +47,7 @@ type denial struct {
 
 // limitRequestHandler serves /limit_requests.
 type limitRequestHandler struct {
-	opts      *Options
-	audit     *recorder
+	base
 	limits    *limitHandler
 	overrides *overrideHandler
 }
@@ -118,17 +117,10 @@ func (h *limitRequestHandler) getLimitRequest(c *call) (any, error) {
 }
 
 func (h *limitRequestHandler) approve(c *call) (any, error) {
-	var a approval
-	if err := c.read(&a); err != nil {
-		return nil, err
-	}
-	reason, err := c.reason(a.Reason)
-	if err != nil {
-		return nil, err
-	}
+	a := body[approval](c)
 	same := func(d *tenants.RaiseDecision) (bool, error) {
 		want := *d
-		if err := h.grant(c, &a, &want); err != nil {
+		if err := h.grant(c, a, &want); err != nil {
 			return false, err
 		}
 		return want.Amount == d.Amount && want.Until.Equal(d.Until), nil
@@ -137,9 +129,9 @@ func (h *limitRequestHandler) approve(c *call) (any, error) {
 		tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error,
 	) {
 		d := tenants.RaiseDecision{
-			At: c.start.UTC(), By: c.actor.id, Reason: reason, Amount: r.Amount, Until: r.Until, Override: r.ID,
+			At: c.start.UTC(), By: c.actor.id, Reason: c.why, Amount: r.Amount, Until: r.Until, Override: r.ID,
 		}
-		if err := h.grant(c, &a, &d); err != nil {
+		if err := h.grant(c, a, &d); err != nil {
 			return r, tenants.AuditEntry{}, nil, err
 		}
 		override, err := h.override(c, &r, &d)
@@ -190,7 +182,7 @@ func (h *limitRequestHandler) override(
 	}
 	record := tenants.Override{
 		Limit: r.Limit, Only: r.Only, Add: d.Amount, Until: d.Until, Unit: units[budget.Cost], By: c.actor.id,
-		Reason: "requested by " + r.User + ": " + r.Reason, Stamp: c.stamp(nil),
+		Reason: "requested by " + r.User + ": " + r.Reason, Stamp: c.newStamp(),
 	}
 	ref := tenants.Ref{Kind: tenants.KindOverride, Org: r.Org, ID: d.Override}
 	change := tenants.Change{Ref: ref, New: record}
@@ -198,22 +190,14 @@ func (h *limitRequestHandler) override(
 }
 
 func (h *limitRequestHandler) deny(c *call) (any, error) {
-	var n denial
-	if err := c.read(&n); err != nil {
+	if err := c.needed("A denial needs a reason; the caller sees it"); err != nil {
 		return nil, err
-	}
-	reason, err := c.reason(n.Reason)
-	if err != nil {
-		return nil, err
-	}
-	if reason == "" {
-		return nil, wire.BadRequest("reason", "missing_field", "A denial needs a reason; the caller sees it")
 	}
 	same := func(*tenants.RaiseDecision) (bool, error) { return true, nil }
 	return h.end(c, same, func(r tenants.RaiseRequest) (
 		tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error,
 	) {
-		next := r.End(tenants.RaiseDenied, tenants.RaiseDecision{At: c.start.UTC(), By: c.actor.id, Reason: reason})
+		next := r.End(tenants.RaiseDenied, tenants.RaiseDecision{At: c.start.UTC(), By: c.actor.id, Reason: c.why})
 		e, err := h.entry(c, &r, &next)
 		return next, e, nil, err
 	})

@@ -72,11 +72,7 @@ var units = map[budget.Metric]string{
 }
 
 // limitHandler serves /orgs/{org}/limits.
-type limitHandler struct {
-	opts  *Options
-	dir   *directory
-	audit *recorder
-}
+type limitHandler struct{ base }
 
 // limitsOf returns the limits of an org, or those that apply to a user and a key.
 func (h *limitHandler) limitsOf(org, user, key string) ([]budget.Limit, error) {
@@ -262,20 +258,9 @@ func (h *limitHandler) setLimit(c *call) (any, error) {
 		return nil, err
 	}
 	ref := tenants.Ref{Kind: tenants.KindLimit, Org: h.dir.recordOrg(org), ID: tenants.LimitID(owner, name)}
-	var record tenants.Limit
-	old, err := h.opts.Tenants.Get(c.r.Context(), ref, &record)
-	if err != nil {
-		return nil, err
-	}
-	before := record
-	patch := limitPatch{record.Fields}
-	if err := c.merge(&patch); err != nil {
-		return nil, err
-	}
-	record.Fields, record.Stamp = patch.Fields, c.stamp(&before.Stamp)
-	e := c.entry(org, ref.ID)
-	if err := h.audit.commit(c, e, orNil(old, before), record,
-		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
+	if _, err := change(c, h.audit, c.entry(org, ref.ID), ref, func(r *tenants.Limit) error {
+		return patch(c, &r.Fields)
+	}); err != nil {
 		return nil, err
 	}
 	return h.showLimit(c, org, owner, name)
@@ -316,10 +301,7 @@ func (h *limitHandler) unsetLimit(c *call) (any, error) {
 	if h.dir.records(ref.Org).Limits[id] == nil {
 		return nil, wire.NotFound("limit", "limit_not_set", "The limit %.80q has no runtime changes", name)
 	}
-	if err := h.audit.remove(c, c.entry(org, id), ref); err != nil {
-		return nil, err
-	}
-	return empty{}, nil
+	return h.audit.remove(c, c.entry(org, id), ref)
 }
 
 // defaultLimits returns the limits of all orgs.

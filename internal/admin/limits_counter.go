@@ -8,15 +8,12 @@ import (
 
 // resetLimit clears the usage of a limit. The ledger is kept.
 func (h *limitHandler) resetLimit(c *call) (any, error) {
-	var how limitReset
-	if err := c.readReasoned(&how, &how.Reason); err != nil {
+	how := body[limitReset](c)
+	if err := c.needed("A reset needs a reason"); err != nil {
 		return nil, err
 	}
-	if how.Reason == "" {
-		return nil, wire.BadRequest("reason", "missing_field", "A reset needs a reason")
-	}
 	org, name := c.r.PathValue("org"), c.r.PathValue("limit")
-	l, err := h.limitToReset(org, name, &how)
+	l, err := h.limitToReset(org, name, how)
 	if err != nil {
 		return nil, err
 	}
@@ -41,9 +38,7 @@ func (h *limitHandler) resetLimit(c *call) (any, error) {
 		return nil, err
 	}
 	// The audit entry is written first, so that no reset goes unrecorded.
-	e := c.entry(org, name)
-	e.Reason = how.Reason
-	if err := h.audit.commit(c, e, before[0], nil); err != nil {
+	if err := h.audit.commit(c, c.entry(org, name), before[0], nil); err != nil {
 		return nil, err
 	}
 	if err := h.opts.Budget.Reset(c.r.Context(), *l, who); err != nil {
@@ -71,12 +66,8 @@ func (h *limitHandler) limitToReset(org, name string, how *limitReset) (*budget.
 
 // reopenLimits opens the limits of one org or all that were closed by a data loss in Redis.
 func (h *limitHandler) reopenLimits(c *call) (any, error) {
-	var how limitsReopen
-	if err := c.readReasoned(&how, &how.Reason); err != nil {
+	if err := c.needed("Reopening limits needs a reason"); err != nil {
 		return nil, err
-	}
-	if how.Reason == "" {
-		return nil, wire.BadRequest("reason", "missing_field", "Reopening limits needs a reason")
 	}
 	org := c.r.PathValue("org")
 	if org != "" {
@@ -84,9 +75,7 @@ func (h *limitHandler) reopenLimits(c *call) (any, error) {
 			return nil, err
 		}
 	}
-	e := c.entry(org, "")
-	e.Reason = how.Reason
-	if err := h.audit.commit(c, e, nil, nil); err != nil {
+	if err := h.audit.commit(c, c.entry(org, ""), nil, nil); err != nil {
 		return nil, err
 	}
 	var err error

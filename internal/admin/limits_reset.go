@@ -52,9 +52,7 @@ type Counter struct {
 
 // resetHandler resets many counters in one request.
 type resetHandler struct {
-	opts   *Options
-	dir    *directory
-	audit  *recorder
+	base
 	limits *limitHandler
 }
 
@@ -62,15 +60,12 @@ type resetHandler struct {
 const resetMost = 20
 
 func (h *resetHandler) resetLimits(c *call) (any, error) {
-	var how limitsReset
-	if err := c.readReasoned(&how, &how.Reason); err != nil {
+	how, org := body[limitsReset](c), c.r.PathValue("org")
+	if err := c.needed("A reset needs a reason"); err != nil && !how.DryRun {
 		return nil, err
 	}
-	org := c.r.PathValue("org")
-	if how.Reason == "" && !how.DryRun {
-		return nil, wire.BadRequest("reason", "missing_field", "A reset needs a reason")
-	}
-	limits, concerns, err := h.chosen(org, &how)
+	how.Reason = c.why
+	limits, concerns, err := h.chosen(org, how)
 	if err != nil {
 		return nil, err
 	}
@@ -84,9 +79,7 @@ func (h *resetHandler) resetLimits(c *call) (any, error) {
 		return plan, nil
 	}
 	// The audit entry is written first, so that no reset goes unrecorded.
-	e := c.entry(org, cmp.Or(how.Limit, how.User, how.Key))
-	e.Reason = how.Reason
-	if err := h.audit.commit(c, e, plan, how); err != nil {
+	if err := h.audit.commit(c, c.entry(org, cmp.Or(how.Limit, how.User, how.Key)), plan, how); err != nil {
 		return nil, err
 	}
 	if err := h.opts.Budget.ResetCounters(c.r.Context(), found); err != nil {

@@ -28,16 +28,16 @@ type purge struct {
 
 // orgDataHandler exports and purges the data of an org.
 type orgDataHandler struct {
-	opts        *Options
-	dir         *directory
-	orgs        *orgHandler
-	users       *userHandler
-	keys        *keyHandler
-	limits      *limitHandler
-	overrides   *overrideHandler
-	requests    *limitRequestHandler
-	credentials *credentialHandler
-	jobs        *jobHandler
+	base
+	jobs  *jobHandler
+	org   handler
+	lists []ofOrg // what the export has of an org, besides the org itself
+}
+
+// ofOrg is a list of things of an org.
+type ofOrg struct {
+	kind string
+	list handler
 }
 
 // exportOrg streams all data of an org, without secrets and contents.
@@ -64,24 +64,14 @@ func (h *orgDataHandler) exportOrg(c *call) (any, error) {
 
 // identities exports records as their own routes show them, without secrets.
 func (h *orgDataHandler) identities(c *call, line func(kind string, data any) error) error {
-	org, err := h.orgs.getOrg(c)
+	org, err := h.org(c)
 	if err != nil {
 		return err
 	}
 	if err := line("org", org); err != nil {
 		return err
 	}
-	for _, of := range []struct {
-		kind string
-		list handler
-	}{
-		{"user", h.users.listUsers},
-		{"key", h.keys.listKeys},
-		{"limit", h.limits.listLimits},
-		{"override", h.overrides.listOverrides},
-		{"limit_request", h.requests.ofOrg},
-		{"credential", h.credentials.listCredentials},
-	} {
+	for _, of := range h.lists {
 		if err := each(c, of.list, func(one stdjson.RawMessage) error { return line(of.kind, one) }); err != nil {
 			return err
 		}
@@ -113,11 +103,7 @@ func each(c *call, list handler, fn func(one stdjson.RawMessage) error) error {
 
 // purgeOrg deletes the data of a disabled org that is no longer in the file.
 func (h *orgDataHandler) purgeOrg(c *call) (any, error) {
-	var n purge
-	if err := c.read(&n); err != nil {
-		return nil, err
-	}
-	org := c.r.PathValue("org")
+	n, org := body[purge](c), c.r.PathValue("org")
 	if err := newID("org", org); err != nil {
 		return nil, err
 	}
@@ -127,18 +113,12 @@ func (h *orgDataHandler) purgeOrg(c *call) (any, error) {
 	if err := purgeError(p.Allowed(), org); err != nil {
 		return nil, err
 	}
-	e := c.entry(org, org)
-	var err error
-	e.Reason, err = c.reason(n.Reason)
-	if err != nil {
-		return nil, err
-	}
 	found, err := p.Look(c.r.Context())
 	if err != nil {
 		return nil, purgeError(err, org)
 	}
 	if !n.DryRun && found.Any() {
-		if err := p.Run(c.r.Context(), e, found); err != nil {
+		if err := p.Run(c.r.Context(), c.entry(org, org), found); err != nil {
 			const text = " was removed only in part. Repeat the command to continue"
 			return nil, wire.ServiceUnavailable("Org "+org+text, time.Second, err)
 		}

@@ -70,11 +70,7 @@ type orgPatch struct {
 }
 
 // orgHandler serves /orgs.
-type orgHandler struct {
-	opts  *Options
-	dir   *directory
-	audit *recorder
-}
+type orgHandler struct{ base }
 
 func (h *orgHandler) viewOrg(c *call, o *settings.Org, inFile bool) Org {
 	v := Org{ID: o.ID, Fields: settings.All(o), Users: len(o.Users)}
@@ -149,26 +145,19 @@ func (h *orgHandler) showOrg(c *call, id string) (any, error) {
 }
 
 func (h *orgHandler) createOrg(c *call) (any, error) {
-	var n newOrg
-	if err := c.read(&n); err != nil {
-		return nil, err
-	}
-	if err := newID("id", n.ID); err != nil {
-		return nil, err
-	}
+	n := body[newOrg](c)
 	if n.ID == everyOrg {
 		return nil, wire.BadRequest("id", "invalid_value", "An org cannot have the name %s, which means every org where "+
 			"limits are set",
 			everyOrg)
 	}
-	if _, _, err := h.dir.org(n.ID); err == nil {
-		return nil, exists("org", n.ID)
+	_, _, err := h.dir.org(n.ID)
+	if err := absent("org", n.ID, err); err != nil {
+		return nil, err
 	}
 	ref := tenants.Ref{Kind: tenants.KindOrg, Org: n.ID, ID: n.ID}
-	record := tenants.Org{Fields: n.Fields, Stamp: c.stamp(nil)}
-	if err := h.audit.commit(c, c.entry(n.ID, n.ID), nil, record,
-		tenants.Change{Ref: ref, New: record}); err != nil {
-		return nil, taken(err, "org", n.ID)
+	if err := h.audit.create(c, ref, tenants.Org{Fields: n.Fields, Stamp: c.newStamp()}); err != nil {
+		return nil, err
 	}
 	v, err := h.showOrg(c, n.ID)
 	return created{v}, err
@@ -180,19 +169,9 @@ func (h *orgHandler) updateOrg(c *call) (any, error) {
 		return nil, err
 	}
 	ref := tenants.Ref{Kind: tenants.KindOrg, Org: id, ID: id}
-	var record tenants.Org
-	old, err := h.opts.Tenants.Get(c.r.Context(), ref, &record)
-	if err != nil {
-		return nil, err
-	}
-	before := record
-	patch := orgPatch{record.Fields}
-	if err := c.merge(&patch); err != nil {
-		return nil, err
-	}
-	record.Fields, record.Stamp = patch.Fields, c.stamp(&before.Stamp)
-	if err := h.audit.commit(c, c.entry(id, id), orNil(old, before), record,
-		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
+	if _, err := change(c, h.audit, c.entry(id, id), ref, func(r *tenants.Org) error {
+		return patch(c, &r.Fields)
+	}); err != nil {
 		return nil, err
 	}
 	return h.showOrg(c, id)
@@ -212,10 +191,7 @@ func (h *orgHandler) deleteOrg(c *call) (any, error) {
 	if len(refs) == 0 {
 		return nil, declared("org", id, "Disable it here, or remove it from the file")
 	}
-	if err := h.audit.remove(c, c.entry(id, id), refs...); err != nil {
-		return nil, err
-	}
-	return empty{}, nil
+	return h.audit.remove(c, c.entry(id, id), refs...)
 }
 
 func exists(kind, id string) error {
@@ -223,14 +199,6 @@ func exists(kind, id string) error {
 		Status: http.StatusConflict, Type: "invalid_request_error", Code: kind + "_exists", Param: "id",
 		Message: fmt.Sprintf("The %s %q already exists", kind, id),
 	}
-}
-
-// taken rewrites the conflict of two requests that create the same thing.
-func taken(err error, kind, id string) error {
-	if public(err).Code == "changed_meanwhile" {
-		return exists(kind, id)
-	}
-	return err
 }
 
 // declared is the error for removing what the file defines.

@@ -42,9 +42,7 @@ type newOverride struct {
 
 // overrideHandler serves /orgs/{org}/overrides.
 type overrideHandler struct {
-	opts   *Options
-	dir    *directory
-	audit  *recorder
+	base
 	limits *limitHandler
 }
 
@@ -61,10 +59,7 @@ const longest = 366 * 24 * time.Hour
 
 func (h *overrideHandler) createOverride(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	var n newOverride
-	if err := c.readReasoned(&n, &n.Reason); err != nil {
-		return nil, err
-	}
+	n := body[newOverride](c)
 	if _, _, err := h.dir.org(org); err != nil {
 		return nil, err
 	}
@@ -73,8 +68,8 @@ func (h *overrideHandler) createOverride(c *call) (any, error) {
 		return nil, err
 	}
 	record := tenants.Override{
-		Limit: l.ID, Until: n.Until.UTC(), Reason: n.Reason, By: c.actor.id, Unit: units[l.Metric],
-		Stamp: c.stamp(nil),
+		Limit: l.ID, Until: n.Until.UTC(), Reason: c.why, By: c.actor.id, Unit: units[l.Metric],
+		Stamp: c.newStamp(),
 	}
 	record.Only, err = n.only(l)
 	if err != nil {
@@ -84,9 +79,10 @@ func (h *overrideHandler) createOverride(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.needed("An override needs a reason"); err != nil {
+		return nil, err
+	}
 	switch {
-	case n.Reason == "":
-		return nil, wire.BadRequest("reason", "missing_field", "An override needs a reason")
 	case !c.start.Before(n.Until):
 		return nil, wire.BadRequest("until", "invalid_value", "until must be in the future")
 	case n.Until.Sub(c.start) > longest:
@@ -94,11 +90,9 @@ func (h *overrideHandler) createOverride(c *call) (any, error) {
 			"until is more than a year away. Change the limit's amount instead")
 	}
 	id := wire.NewCallID()
-	e := c.entry(org, id)
-	e.Reason = n.Reason
 	changes := append(h.over(c, org),
 		tenants.Change{Ref: tenants.Ref{Kind: tenants.KindOverride, Org: org, ID: id}, New: record})
-	if err := h.audit.commit(c, e, nil, record, changes...); err != nil {
+	if err := h.audit.commit(c, c.entry(org, id), nil, record, changes...); err != nil {
 		return nil, err
 	}
 	for _, o := range h.dir.overrides(c, org) {
@@ -224,9 +218,5 @@ func (h *overrideHandler) deleteOverride(c *call) (any, error) {
 	if h.dir.records(org).Overrides[id] == nil {
 		return nil, wire.NotFound("override", "override_not_found", "Org %s has no override %.80q", org, id)
 	}
-	if err := h.audit.remove(c, c.entry(org, id),
-		tenants.Ref{Kind: tenants.KindOverride, Org: org, ID: id}); err != nil {
-		return nil, err
-	}
-	return empty{}, nil
+	return h.audit.remove(c, c.entry(org, id), tenants.Ref{Kind: tenants.KindOverride, Org: org, ID: id})
 }

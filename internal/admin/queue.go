@@ -100,7 +100,7 @@ func viewPool(ctx context.Context, o *queue.Queue, p queue.Pool, wanted func(org
 
 // queueHandler serves /queue.
 type queueHandler struct {
-	dir  *directory
+	base
 	jobs *jobHandler
 }
 
@@ -186,7 +186,7 @@ type Pause struct {
 
 // pausePool pauses the queue of a pool.
 func (h *queueHandler) pausePool(c *call) (any, error) {
-	order, q, err := h.jobs.work(c)
+	q, err := h.jobs.queue(c)
 	if err != nil {
 		return nil, err
 	}
@@ -199,14 +199,12 @@ func (h *queueHandler) pausePool(c *call) (any, error) {
 		return nil, err
 	}
 	before, after := Pause{Pool: pool, Paused: d.Paused}, Pause{Pool: pool, Paused: true}
-	e := c.entry("", pool)
-	e.Reason = order.Reason
-	return after, h.jobs.audit.commit(c, e, before, after)
+	return after, h.audit.commit(c, c.entry("", pool), before, after)
 }
 
 // resumePool ends the pauses of a pool: an operator's and its provider's.
 func (h *queueHandler) resumePool(c *call) (any, error) {
-	order, q, err := h.jobs.work(c)
+	q, err := h.jobs.queue(c)
 	if err != nil {
 		return nil, err
 	}
@@ -226,9 +224,7 @@ func (h *queueHandler) resumePool(c *call) (any, error) {
 		return nil, err
 	}
 	before, after := Pause{pool, d.Paused, left.Seconds(), d.BlockedModel}, Pause{Pool: pool}
-	e := c.entry("", pool)
-	e.Reason = order.Reason
-	return before, h.jobs.audit.commit(c, e, before, after)
+	return before, h.audit.commit(c, c.entry("", pool), before, after)
 }
 
 // noPool converts the error of a pool that may not be configured.

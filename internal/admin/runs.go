@@ -6,7 +6,6 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
-	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
@@ -31,10 +30,8 @@ type topUp struct {
 
 // runHandler serves the runs of an org.
 type runHandler struct {
-	opts  *Options
-	dir   *directory
-	audit *recorder
-	runs  *guard.Runs
+	base
+	runs *guard.Runs
 }
 
 // caller returns the caller that a key of an org is.
@@ -77,10 +74,7 @@ func (h *runHandler) createRun(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var n newRun
-	if err := c.read(&n); err != nil {
-		return nil, err
-	}
+	n := body[newRun](c)
 	w := guard.RunWish{Name: n.Name, Models: n.Models, Labels: n.Labels, Concurrency: n.Concurrency}
 	w.Amount, err = moneyOf("amount", n.Amount)
 	if err != nil {
@@ -92,18 +86,13 @@ func (h *runHandler) createRun(c *call) (any, error) {
 			return nil, wire.BadRequest("expires_in", "invalid_value", "expires_in: %v", err)
 		}
 	}
-	if _, err := c.reason(n.Reason); err != nil { // afterwards it would be too late
-		return nil, err
-	}
 	file := h.opts.File()
 	run, text, err := h.runs.CreateKey(c.r.Context(), h.opts.Policy(), caller, w, file.pepper())
 	if err != nil {
 		return nil, err
 	}
 	v := guard.ViewRun(&run, budget.RunUse{Remaining: run.Amount}, c.start)
-	e := c.entry(run.Org, run.ID())
-	e.Reason = n.Reason
-	if err := h.audit.commit(c, e, nil, v); err != nil {
+	if err := h.audit.commit(c, c.entry(run.Org, run.ID()), nil, v); err != nil {
 		return nil, err
 	}
 	v.Key = text
@@ -168,21 +157,15 @@ func (h *runHandler) getRun(c *call) (any, error) {
 }
 
 func (h *runHandler) topUpRun(c *call) (any, error) {
-	var how topUp
-	if err := c.read(&how); err != nil {
-		return nil, err
-	}
 	caller, run, err := h.find(c)
 	if err != nil {
 		return nil, err
 	}
-	add, err := moneyOf("add_amount", how.Add)
+	add, err := moneyOf("add_amount", body[topUp](c).Add)
 	if err != nil {
 		return nil, err
 	}
-	e := c.entry(run.Org, run.ID())
-	e.Reason = how.Reason
-	return h.change(c, caller, e, run, func() (budget.Run, error) {
+	return h.change(c, caller, run, func() (budget.Run, error) {
 		return h.runs.TopUp(c.r.Context(), caller, run, c.id, add)
 	})
 }
@@ -192,18 +175,15 @@ func (h *runHandler) endRun(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.change(c, caller, c.entry(run.Org, run.ID()), run, func() (budget.Run, error) {
+	return h.change(c, caller, run, func() (budget.Run, error) {
 		return h.runs.End(c.r.Context(), caller, run)
 	})
 }
 
 // change changes a run, with an audit entry.
 func (h *runHandler) change(
-	c *call, caller guard.Caller, e tenants.AuditEntry, run budget.Run, do func() (budget.Run, error),
+	c *call, caller guard.Caller, run budget.Run, do func() (budget.Run, error),
 ) (any, error) {
-	if _, err := c.reason(e.Reason); err != nil { // afterwards it would be too late
-		return nil, err
-	}
 	before, err := h.view(c, caller.Org, run)
 	if err != nil {
 		return nil, err
@@ -216,5 +196,5 @@ func (h *runHandler) change(
 	if err != nil {
 		return nil, err
 	}
-	return after, h.audit.commit(c, e, before, after)
+	return after, h.audit.commit(c, c.entry(run.Org, run.ID()), before, after)
 }

@@ -163,36 +163,35 @@ func New(o Options) (*Server, error) {
 	return s, err
 }
 
+// base is what all handlers need.
+type base struct {
+	opts  *Options
+	dir   *directory
+	audit *recorder
+}
+
 // setHandlers creates the handlers, starting with those that others need.
 func (s *Server) setHandlers(o *Options) {
-	dir, audit := &directory{opts: o}, &recorder{opts: o}
-	s.audit, s.login = audit, newAuthenticator(o, audit)
-	s.orgs = &orgHandler{opts: o, dir: dir, audit: audit}
-	s.limits = &limitHandler{opts: o, dir: dir, audit: audit}
-	s.resets = &resetHandler{opts: o, dir: dir, audit: audit, limits: s.limits}
-	s.stops = &stopHandler{opts: o, dir: dir, audit: audit}
-	s.brakes = &brakeHandler{opts: o, dir: dir, audit: audit}
-	s.overrides = &overrideHandler{opts: o, dir: dir, audit: audit, limits: s.limits}
-	s.requests = &limitRequestHandler{opts: o, audit: audit, limits: s.limits, overrides: s.overrides}
-	s.users = &userHandler{opts: o, dir: dir, audit: audit, overrides: s.overrides}
-	s.batches = &batchHandler{opts: o, dir: dir, audit: audit}
-	s.jobs = &jobHandler{opts: o, dir: dir, audit: audit, batches: s.batches}
-	s.queues = &queueHandler{dir: dir, jobs: s.jobs}
-	s.runs = &runHandler{opts: o, dir: dir, audit: audit, runs: guard.NewRuns(o.Budget, o.Memory)}
-	s.keys = &keyHandler{opts: o, dir: dir, audit: audit, overrides: s.overrides, jobs: s.jobs, runs: s.runs}
-	s.credentials = &credentialHandler{opts: o, dir: dir, audit: audit}
-	s.declarations = &declarationHandler{opts: o, dir: dir, keys: s.keys, replays: newReplayer(o)}
-	s.orgData = &orgDataHandler{
-		opts: o, dir: dir, orgs: s.orgs, users: s.users, keys: s.keys, limits: s.limits, overrides: s.overrides,
-		requests: s.requests, credentials: s.credentials, jobs: s.jobs,
-	}
-	s.webhooks = &webhookHandler{opts: o, dir: dir, audit: audit}
-	s.usage = &usageHandler{opts: o, dir: dir, scans: make(chan struct{}, 2)}
-	s.ledger = &ledgerHandler{opts: o, dir: dir, usage: s.usage}
-	s.finance = &financeHandler{opts: o, dir: dir, usage: s.usage}
-	s.why = &whyHandler{opts: o, dir: dir, jobs: s.jobs, usage: s.usage}
-	s.admins = &adminHandler{opts: o, audit: audit, login: s.login}
-	s.system = newSystemHandler(o, dir, audit, s.jobs, s.usage)
+	b := base{o, &directory{opts: o}, &recorder{opts: o}}
+	s.audit, s.login = b.audit, newAuthenticator(o, b.audit)
+	s.orgs, s.stops, s.brakes, s.credentials = &orgHandler{b}, &stopHandler{b}, &brakeHandler{b}, &credentialHandler{b}
+	s.limits, s.batches, s.webhooks = &limitHandler{b}, &batchHandler{b}, &webhookHandler{b}
+	s.resets, s.overrides = &resetHandler{b, s.limits}, &overrideHandler{b, s.limits}
+	s.requests = &limitRequestHandler{b, s.limits, s.overrides}
+	s.users, s.jobs = &userHandler{b, s.overrides}, &jobHandler{b, s.batches}
+	s.queues = &queueHandler{b, s.jobs}
+	s.runs = &runHandler{b, guard.NewRuns(o.Budget, o.Memory)}
+	s.keys = &keyHandler{b, s.overrides, s.jobs, s.runs}
+	s.declarations = &declarationHandler{b, s.keys, newReplayer(o)}
+	s.orgData = &orgDataHandler{b, s.jobs, s.orgs.getOrg, []ofOrg{
+		{"user", s.users.listUsers}, {"key", s.keys.listKeys}, {"limit", s.limits.listLimits},
+		{"override", s.overrides.listOverrides}, {"limit_request", s.requests.ofOrg},
+		{"credential", s.credentials.listCredentials},
+	}}
+	s.usage = &usageHandler{b, make(chan struct{}, 2)}
+	s.ledger, s.finance = &ledgerHandler{b, s.usage}, &financeHandler{b, s.usage}
+	s.why, s.admins = &whyHandler{b, s.jobs, s.usage}, &adminHandler{b, s.login}
+	s.system = &systemHandler{base: b, jobs: s.jobs, usage: s.usage, live: live{turn: make(chan struct{}, 1)}}
 }
 
 // prefix is the prefix of every path.
@@ -274,6 +273,9 @@ func (s *Server) run(c *call) (any, error) {
 	}
 	if route.Writes && c.actor.readOnly {
 		return nil, wire.Forbidden("read_only", "This administrator's key is read-only")
+	}
+	if err := c.take(); err != nil {
+		return nil, err
 	}
 	return route.serve(c)
 }

@@ -23,11 +23,7 @@ type stopOrder struct {
 }
 
 // stopHandler serves /stops and /orgs/{org}/stop.
-type stopHandler struct {
-	opts  *Options
-	dir   *directory
-	audit *recorder
-}
+type stopHandler struct{ base }
 
 func viewStop(org string, s *tenants.Stop) Stop {
 	if org == tenants.AllOrgs {
@@ -73,33 +69,15 @@ func (h *stopHandler) named(c *call) (string, error) {
 
 // stop stops spending. Stopping again changes the reason only.
 func (h *stopHandler) stop(c *call) (any, error) {
-	var order stopOrder
-	if err := c.read(&order); err != nil {
-		return nil, err
-	}
 	org, err := h.named(c)
 	if err != nil {
 		return nil, err
 	}
-	reason, err := c.reason(order.Reason)
-	if err != nil {
-		return nil, err
-	}
-	ref := tenants.StopRef(org)
-	var record tenants.Stop
-	old, err := h.opts.Tenants.Get(c.r.Context(), ref, &record)
-	if err != nil {
-		return nil, err
-	}
-	before := record
-	record.Stamp, record.By, record.Reason = c.stamp(&before.Stamp), c.actor.id, reason
-	e := c.entry(c.r.PathValue("org"), "")
-	e.Reason = reason
-	if err := h.audit.commit(c, e, orNil(old, before), record,
-		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
-		return nil, err
-	}
-	return viewStop(org, &record), nil
+	record, err := change(c, h.audit, c.entry(c.r.PathValue("org"), ""), tenants.StopRef(org), func(s *tenants.Stop) error {
+		s.By, s.Reason = c.actor.id, c.why
+		return nil
+	})
+	return viewStop(org, &record), err
 }
 
 // resume ends a stop. It cannot end that of the file.
@@ -118,11 +96,7 @@ func (h *stopHandler) resume(c *call) (any, error) {
 	if old == "" {
 		return nil, wire.NotFound("org", "not_stopped", "%s", h.notStopped(org, recorded))
 	}
-	e := c.entry(org, "")
-	if err := h.audit.commit(c, e, record, nil, tenants.Change{Ref: ref, Old: old}); err != nil {
-		return nil, err
-	}
-	return empty{}, nil
+	return empty{}, h.audit.commit(c, c.entry(org, ""), record, nil, tenants.Change{Ref: ref, Old: old})
 }
 
 // notStopped explains why there is no stop to end.

@@ -26,20 +26,11 @@ type Reloaded struct {
 
 // systemHandler serves routes that concern the whole deployment.
 type systemHandler struct {
-	opts    *Options
-	dir     *directory
-	audit   *recorder
+	base
 	jobs    *jobHandler
 	usage   *usageHandler
 	live    live
 	openAPI []byte
-}
-
-func newSystemHandler(
-	o *Options, dir *directory, audit *recorder, jobs *jobHandler, usage *usageHandler,
-) *systemHandler {
-	turn := make(chan struct{}, 1)
-	return &systemHandler{opts: o, dir: dir, audit: audit, jobs: jobs, usage: usage, live: live{turn: turn}}
 }
 
 // reload affects this process only, because each process reads its own copy of the file.

@@ -68,10 +68,7 @@ func (h *ledgerHandler) unresolved(c *call, org string) ([]budget.Unresolved, er
 // resolve books or drops a charge of the list.
 func (h *ledgerHandler) resolve(c *call) (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("call")
-	var n resolution
-	if err := c.read(&n); err != nil {
-		return nil, err
-	}
+	n := body[resolution](c)
 	if n.Action != "charge" && n.Action != "drop" {
 		return nil, wire.BadRequest("action", "invalid_value", "action must be charge or drop")
 	}
@@ -82,9 +79,8 @@ func (h *ledgerHandler) resolve(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := budget.Resolution{Charge: n.Action == "charge", By: by}
-	r.Reason, err = c.needed(n.Reason, "A correction")
-	if err != nil {
+	r := budget.Resolution{Charge: n.Action == "charge", By: by, Reason: c.why}
+	if err := c.needed("A correction needs a reason"); err != nil {
 		return nil, err
 	}
 	list, err := h.unresolved(c, org)

@@ -113,8 +113,7 @@ func usageSums(s budget.Sums) UsageSums {
 
 // usageHandler adds up usage and refusals.
 type usageHandler struct {
-	opts  *Options
-	dir   *directory
+	base
 	scans chan struct{} // full while two requests read the ledger
 }
 

@@ -36,9 +36,7 @@ type userPatch struct {
 
 // userHandler serves /orgs/{org}/users.
 type userHandler struct {
-	opts      *Options
-	dir       *directory
-	audit     *recorder
+	base
 	overrides *overrideHandler
 }
 
@@ -86,21 +84,14 @@ func (h *userHandler) createUser(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var n newUser
-	if err := c.read(&n); err != nil {
+	n := body[newUser](c)
+	_, _, err = h.dir.user(o, n.ID)
+	if err := absent("user", n.ID, err); err != nil {
 		return nil, err
-	}
-	if err := newID("id", n.ID); err != nil {
-		return nil, err
-	}
-	if _, _, err := h.dir.user(o, n.ID); err == nil {
-		return nil, exists("user", n.ID)
 	}
 	ref := tenants.Ref{Kind: tenants.KindUser, Org: o.ID, ID: n.ID}
-	record := tenants.User{Fields: n.Fields, Born: newborn(), Stamp: c.stamp(nil)}
-	if err := h.audit.commit(c, c.entry(o.ID, n.ID), nil, record,
-		tenants.Change{Ref: ref, New: record}); err != nil {
-		return nil, taken(err, "user", n.ID)
+	if err := h.audit.create(c, ref, tenants.User{Fields: n.Fields, Born: newborn(), Stamp: c.newStamp()}); err != nil {
+		return nil, err
 	}
 	v, err := h.showUser(o.ID, n.ID)
 	return created{v}, err
@@ -112,19 +103,9 @@ func (h *userHandler) updateUser(c *call) (any, error) {
 		return nil, err
 	}
 	ref := tenants.Ref{Kind: tenants.KindUser, Org: org, ID: id}
-	var record tenants.User
-	old, err := h.opts.Tenants.Get(c.r.Context(), ref, &record)
-	if err != nil {
-		return nil, err
-	}
-	before := record
-	patch := userPatch{record.Fields}
-	if err := c.merge(&patch); err != nil {
-		return nil, err
-	}
-	record.Fields, record.Stamp = patch.Fields, c.stamp(&before.Stamp)
-	if err := h.audit.commit(c, c.entry(org, id), orNil(old, before), record,
-		tenants.Change{Ref: ref, Old: old, New: record}); err != nil {
+	if _, err := change(c, h.audit, c.entry(org, id), ref, func(r *tenants.User) error {
+		return patch(c, &r.Fields)
+	}); err != nil {
 		return nil, err
 	}
 	return h.showUser(org, id)
@@ -165,8 +146,5 @@ func (h *userHandler) deleteUser(c *call) (any, error) {
 	if len(refs) == 0 {
 		return nil, declared("user", id, "Disable it here, or remove it from the file")
 	}
-	if err := h.audit.remove(c, c.entry(org, id), refs...); err != nil {
-		return nil, err
-	}
-	return empty{}, nil
+	return h.audit.remove(c, c.entry(org, id), refs...)
 }

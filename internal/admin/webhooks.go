@@ -10,11 +10,7 @@ import (
 )
 
 // webhookHandler serves /webhooks.
-type webhookHandler struct {
-	opts  *Options
-	dir   *directory
-	audit *recorder
-}
+type webhookHandler struct{ base }
 
 // webhooks opens the webhook sender.
 func (h *webhookHandler) webhooks() (*webhook.Sender, error) {
@@ -46,10 +42,6 @@ func (h *webhookHandler) listWebhooks(c *call) (any, error) {
 
 // enableWebhook enables a disabled target.
 func (h *webhookHandler) enableWebhook(c *call) (any, error) {
-	var order workOrder
-	if err := c.read(&order); err != nil {
-		return nil, err
-	}
 	hooks, err := h.webhooks()
 	if err != nil {
 		return nil, err
@@ -74,9 +66,7 @@ func (h *webhookHandler) enableWebhook(c *call) (any, error) {
 	}
 	after := before
 	after.Off = nil
-	e := c.entry(org, id)
-	e.Reason = order.Reason
-	return after, h.audit.commit(c, e, before, after)
+	return after, h.audit.commit(c, c.entry(org, id), before, after)
 }
 
 type deadPage struct {
@@ -121,10 +111,6 @@ func (h *webhookHandler) listDeadWebhooks(c *call) (any, error) {
 
 // replayWebhook delivers a failed delivery again.
 func (h *webhookHandler) replayWebhook(c *call) (any, error) {
-	var order workOrder
-	if err := c.read(&order); err != nil {
-		return nil, err
-	}
 	hooks, err := h.webhooks()
 	if err != nil {
 		return nil, err
@@ -142,9 +128,7 @@ func (h *webhookHandler) replayWebhook(c *call) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		e := c.entry(org, id)
-		e.Reason = order.Reason
-		return letter, h.audit.commit(c, e, letter, nil)
+		return letter, h.audit.commit(c, c.entry(org, id), letter, nil)
 	}
 	return nil, wire.NotFound("letter", "dead_letter_not_found",
 		"There is no dead letter %.80q. `llmguard webhooks dead` lists them", id)

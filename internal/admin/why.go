@@ -51,8 +51,7 @@ type waitingJobs struct {
 
 // whyHandler serves /why.
 type whyHandler struct {
-	opts  *Options
-	dir   *directory
+	base
 	jobs  *jobHandler
 	usage *usageHandler
 }

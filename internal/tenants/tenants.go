@@ -84,6 +84,14 @@ type Stamp struct {
 	Updated time.Time `json:"updated_at"`
 }
 
+// Touch notes a change at a time.
+func (s *Stamp) Touch(at time.Time) {
+	if s.Created.IsZero() {
+		s.Created = at
+	}
+	s.Updated = at
+}
+
 // Org is the record of an org. Fields that it does not set have the file's value, or the
 // configuration's default.
 type Org struct {
