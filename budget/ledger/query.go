@@ -226,8 +226,28 @@ func (r *reading) labelSums(ctx context.Context, org string) error {
 	return err
 }
 
-// errEnough stops reading the ledger.
-var errEnough = errors.New("ledger: enough read")
+// ErrEnough ends a reading of entries without an error.
+var ErrEnough = errors.New("ledger: enough read")
+
+// Newest calls fn with an org's entries of a period, at most so many, newest first, until it returns ErrEnough. If entries
+// were left out because of the number, since is the time of the oldest that was read; otherwise it is zero.
+func Newest(ctx context.Context, books *budget.Ledger, org string, from, to time.Time, most int,
+	fn func(budget.Entry) error,
+) (since time.Time, err error) {
+	read, last := 0, time.Time{}
+	err = books.Recent(ctx, org, from, to, func(e budget.Entry) error {
+		if read == most {
+			since = last
+			return ErrEnough
+		}
+		read, last = read+1, e.At
+		return fn(e)
+	})
+	if errors.Is(err, ErrEnough) {
+		err = nil
+	}
+	return since, err
+}
 
 // settling is how much later than its time an entry may stand in the ledger, and how much earlier:
 // scripts begin before their entries are written, on servers whose clocks differ.
@@ -241,7 +261,7 @@ func (r *reading) entries(ctx context.Context, org string) error {
 			return nil
 		}
 		if read == most {
-			return errEnough
+			return ErrEnough
 		}
 		read++
 		last = e.At
@@ -251,7 +271,7 @@ func (r *reading) entries(ctx context.Context, org string) error {
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, ErrEnough) {
 		r.since(last)
 		return nil
 	}

@@ -55,11 +55,11 @@ func Search(ctx context.Context, books *budget.Ledger, q CallQuery) (*CallPage, 
 	err := recent(func(e budget.Entry) error {
 		if !q.ByCost && len(page.Entries) == q.Limit {
 			page.Next = page.Entries[q.Limit-1].LedgerID
-			return errEnough
+			return ErrEnough
 		}
 		if read == MaxScan {
 			page.Next, page.Since = last.LedgerID, last.At
-			return errEnough
+			return ErrEnough
 		}
 		read++
 		last = &e
@@ -71,7 +71,7 @@ func Search(ctx context.Context, books *budget.Ledger, q CallQuery) (*CallPage, 
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, ErrEnough) {
 		err = nil
 	}
 	if q.ByCost {

@@ -58,17 +58,13 @@ func (h *batchHandler) listBatches(c *call) (any, error) {
 	if s := q.Get("status"); s != "" && s != "open" {
 		return nil, wire.BadRequest("status", "invalid_value", "status must be open; omit it for all batches")
 	}
-	if org := q.Get("org"); org != "" {
-		if _, _, err := h.dir.org(org); err != nil {
+	org := q.Get("org")
+	if org != "" {
+		if err := h.dir.known(org); err != nil {
 			return nil, err
 		}
-		f.Orgs = []string{org}
-	} else {
-		for _, o := range h.opts.Effective().Orgs {
-			f.Orgs = append(f.Orgs, o.ID)
-		}
-		slices.Sort(f.Orgs)
 	}
+	f.Orgs = slices.Sorted(slices.Values(h.dir.orgsOf(org)))
 	list, more, err := h.opts.Batches.All(c.r.Context(), f, mostBatches)
 	if err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ type credentialHandler struct{ base }
 
 func (h *credentialHandler) listCredentials(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	if _, _, err := h.dir.org(org); err != nil {
+	if err := h.dir.known(org); err != nil {
 		return nil, err
 	}
 	own := h.dir.records(org).Credentials
@@ -50,7 +50,7 @@ const maxSecret = 4096
 
 func (h *credentialHandler) setCredential(c *call) (any, error) {
 	org, provider := c.r.PathValue("org"), c.r.PathValue("provider")
-	if _, _, err := h.dir.org(org); err != nil {
+	if err := h.dir.known(org); err != nil {
 		return nil, err
 	}
 	if !slices.Contains(h.opts.File().Providers, provider) {
@@ -82,7 +82,7 @@ func (h *credentialHandler) setCredential(c *call) (any, error) {
 
 func (h *credentialHandler) deleteCredential(c *call) (any, error) {
 	org, provider := c.r.PathValue("org"), c.r.PathValue("provider")
-	if _, _, err := h.dir.org(org); err != nil {
+	if err := h.dir.known(org); err != nil {
 		return nil, err
 	}
 	if h.dir.records(org).Credentials[provider] == nil {

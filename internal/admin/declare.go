@@ -137,7 +137,7 @@ func (h *declarationHandler) limitFields(owner string, l *settings.Limit) settin
 // hash, so that clients can still validate limits of single keys.
 func (h *declarationHandler) getRecords(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	if _, _, err := h.dir.org(org); err != nil && !h.dir.isAll(org) {
+	if err := h.dir.known(org); err != nil && !h.dir.isAll(org) {
 		return nil, err
 	}
 	t := *h.dir.records(h.dir.recordOrg(org))

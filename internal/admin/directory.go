@@ -202,25 +202,47 @@ func (d *directory) overrides(c *call, org string) []Override {
 
 var orgsParameter = parameter{name: "org", text: "Only these orgs, separated by commas; default: all"}
 
-// wantedOrgs returns the orgs named in the query, or all of them.
-func (d *directory) wantedOrgs(c *call) ([]string, error) {
+// orgsOf returns the ids of all orgs, or only one.
+func (d *directory) orgsOf(only string) []string {
+	if only != "" {
+		return []string{only}
+	}
+	var out []string
+	for _, o := range d.opts.Effective().Orgs {
+		out = append(out, o.ID)
+	}
+	return out
+}
+
+// named returns the orgs in the query, if they exist as find says; none if the query has none.
+func named(c *call, find func(id string) error) ([]string, error) {
 	text := c.r.URL.Query().Get("org")
 	if text == "" {
-		var out []string
-		for _, o := range d.opts.Effective().Orgs {
-			out = append(out, o.ID)
-		}
-		return out, nil
+		return nil, nil
 	}
 	out := strings.Split(text, ",")
-	for i, org := range out {
-		org = strings.TrimSpace(org)
-		out[i] = org
-		if _, _, err := d.org(org); err != nil {
+	for i := range out {
+		out[i] = strings.TrimSpace(out[i])
+		if err := find(out[i]); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
+}
+
+// wantedOrgs returns the orgs named in the query, or all of them.
+func (d *directory) wantedOrgs(c *call) ([]string, error) {
+	out, err := named(c, d.known)
+	if out == nil {
+		out = d.orgsOf("")
+	}
+	return out, err
+}
+
+// known returns an error if there is no such org.
+func (d *directory) known(id string) error {
+	_, _, err := d.org(id)
+	return err
 }
 
 // ledgerOrg is org for what is read from its ledger, which outlives it: a deleted org has only an id.
@@ -252,16 +274,12 @@ func (d *directory) deletedOrgs(ctx context.Context) ([]string, error) {
 // wantedLedgers returns the orgs named in the query, or all that have a ledger.
 func (d *directory) wantedLedgers(c *call) ([]string, error) {
 	ctx := c.r.Context()
-	if text := c.r.URL.Query().Get("org"); text != "" {
-		out := strings.Split(text, ",")
-		for i, id := range out {
-			org, err := d.ledgerOrg(ctx, strings.TrimSpace(id))
-			if err != nil {
-				return nil, err
-			}
-			out[i] = org.ID
-		}
-		return out, nil
+	out, err := named(c, func(id string) error {
+		_, err := d.ledgerOrg(ctx, id)
+		return err
+	})
+	if err != nil || out != nil {
+		return out, err
 	}
 	deleted, err := d.deletedOrgs(ctx)
 	return append(d.orgsOf(""), deleted...), err
@@ -270,21 +288,21 @@ func (d *directory) wantedLedgers(c *call) ([]string, error) {
 // wants returns a filter for the orgs named in the query. Orgs that are no longer configured
 // match only when none is named.
 func (d *directory) wants(c *call) (func(org string) bool, error) {
-	orgs, err := d.wantedOrgs(c)
-	if err != nil || c.r.URL.Query().Get("org") == "" {
-		return func(string) bool { return true }, err
-	}
-	return func(org string) bool { return slices.Contains(orgs, org) }, nil
+	orgs, err := named(c, d.known)
+	return func(org string) bool { return orgs == nil || slices.Contains(orgs, org) }, err
 }
 
-// orgsOf returns the orgs to search.
-func (d *directory) orgsOf(only string) []string {
-	if only != "" {
-		return []string{only}
+// caller returns an org and, as far as they are named, a user and a key of it; the key's user is the user.
+func (d *directory) caller(org, user, key string) (o *settings.Org, u *settings.User, k *settings.Key, err error) {
+	o, _, err = d.org(org)
+	if err == nil && user != "" {
+		u, _, err = d.user(o, user)
 	}
-	var out []string
-	for _, o := range d.opts.Effective().Orgs {
-		out = append(out, o.ID)
+	if err == nil && key != "" {
+		k, u, _, err = d.key(o, key)
+		if err == nil && user != "" && u.ID != user {
+			err = wire.BadRequest("key", "invalid_value", "The key %s belongs to user %s", key, u.ID)
+		}
 	}
-	return out
+	return o, u, k, err
 }

@@ -138,14 +138,7 @@ func (e *explainer) caller(user, key string) (err error) {
 	if err != nil {
 		return err
 	}
-	if key == "" {
-		e.user, _, err = e.h.dir.user(e.org, user)
-		return err
-	}
-	e.key, e.user, _, err = e.h.dir.key(e.org, key)
-	if err == nil && user != "" && user != e.user.ID {
-		err = wire.BadRequest("key", "invalid_value", "The key %s belongs to user %s", key, e.user.ID)
-	}
+	e.org, e.user, e.key, err = e.h.dir.caller(e.org.ID, user, key)
 	return err
 }
 

@@ -125,15 +125,10 @@ func (h *keyHandler) viewKey(c *call, org *settings.Org, id string, used map[str
 }
 
 func (h *keyHandler) listKeys(c *call) (any, error) {
-	o, _, err := h.dir.org(c.r.PathValue("org"))
+	only := c.r.URL.Query().Get("user")
+	o, _, _, err := h.dir.caller(c.r.PathValue("org"), only, "")
 	if err != nil {
 		return nil, err
-	}
-	only := c.r.URL.Query().Get("user")
-	if only != "" {
-		if _, _, err := h.dir.user(o, only); err != nil {
-			return nil, err
-		}
 	}
 	var ids []string
 	for _, u := range o.Users {
@@ -163,11 +158,8 @@ func (h *keyHandler) getKey(c *call) (any, error) {
 }
 
 func (h *keyHandler) showKey(c *call, org, id string) (Key, error) {
-	o, _, err := h.dir.org(org)
+	o, _, _, err := h.dir.caller(org, "", id)
 	if err != nil {
-		return Key{}, err
-	}
-	if _, _, _, err := h.dir.key(o, id); err != nil {
 		return Key{}, err
 	}
 	used, err := h.opts.Tenants.LastUsed(c.r.Context(), org, id)
@@ -237,19 +229,9 @@ func bare(k tenants.Key) tenants.Key {
 	return k
 }
 
-// find returns a key as in effect, and its user.
-func (h *keyHandler) find(org, id string) (*settings.Key, *settings.User, error) {
-	o, _, err := h.dir.org(org)
-	if err != nil {
-		return nil, nil, err
-	}
-	k, u, _, err := h.dir.key(o, id)
-	return k, u, err
-}
-
 func (h *keyHandler) updateKey(c *call) (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("key")
-	_, user, err := h.find(org, id)
+	_, user, _, err := h.dir.caller(org, "", id)
 	if err != nil {
 		return nil, err
 	}
@@ -288,7 +270,7 @@ func (h *keyHandler) rotateKey(c *call) (any, error) {
 		}
 		overlap = d
 	}
-	now, user, err := h.find(org, id)
+	_, user, now, err := h.dir.caller(org, "", id)
 	if err != nil {
 		return nil, err
 	}

@@ -79,23 +79,11 @@ func (h *limitHandler) limitsOf(org, user, key string) ([]budget.Limit, error) {
 	if h.dir.isAll(org) {
 		return h.defaultLimits(user, key)
 	}
-	o, _, err := h.dir.org(org)
+	_, owner, _, err := h.dir.caller(org, user, key)
 	if err != nil {
 		return nil, err
 	}
-	if user != "" {
-		if _, _, err := h.dir.user(o, user); err != nil {
-			return nil, err
-		}
-	}
-	if key != "" {
-		_, owner, _, err := h.dir.key(o, key)
-		if err != nil {
-			return nil, err
-		}
-		if user != "" && owner.ID != user {
-			return nil, wire.BadRequest("key", "invalid_value", "The key %s belongs to user %s", key, owner.ID)
-		}
+	if owner != nil {
 		user = owner.ID
 	}
 	in := h.opts.Policy().Orgs[org]
@@ -119,14 +107,8 @@ func (h *limitHandler) listLimits(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if user == "" && key != "" {
-		o, _, err := h.dir.org(org)
-		if err != nil {
-			return nil, err
-		}
-		if _, owner, _, err := h.dir.key(o, key); err == nil {
-			user = owner.ID
-		}
+	if _, owner, _, err := h.dir.caller(org, "", key); err == nil && user == "" && owner != nil {
+		user = owner.ID
 	}
 	ip, err := address(q.Get("ip"))
 	if err != nil {
@@ -294,7 +276,7 @@ func (h *limitHandler) unsetLimit(c *call) (any, error) {
 		return nil, err
 	}
 	id := tenants.LimitID(owner, name)
-	if _, _, err := h.dir.org(org); err != nil && !h.dir.isAll(org) {
+	if err := h.dir.known(org); err != nil && !h.dir.isAll(org) {
 		return nil, err
 	}
 	ref := tenants.Ref{Kind: tenants.KindLimit, Org: h.dir.recordOrg(org), ID: id}

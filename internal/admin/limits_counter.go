@@ -71,7 +71,7 @@ func (h *limitHandler) reopenLimits(c *call) (any, error) {
 	}
 	org := c.r.PathValue("org")
 	if org != "" {
-		if _, _, err := h.dir.org(org); err != nil {
+		if err := h.dir.known(org); err != nil {
 			return nil, err
 		}
 	}

@@ -37,12 +37,12 @@ func (h *limitHandler) limitsOfOwner(org, owner string) ([]budget.Limit, error) 
 	case "org":
 		return h.limitsOf(org, "", "")
 	case "plan":
-		if _, _, err := h.dir.org(org); err != nil && !h.dir.isAll(org) {
+		if err := h.dir.known(org); err != nil && !h.dir.isAll(org) {
 			return nil, err
 		}
 		return h.opts.PlanLimits(org, id)
 	}
-	if _, _, err := h.dir.org(org); err != nil {
+	if err := h.dir.known(org); err != nil {
 		return nil, err
 	}
 	limits, ok := h.opts.Policy().Orgs[org].GroupLimits[id]

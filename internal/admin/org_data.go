@@ -43,7 +43,7 @@ type ofOrg struct {
 // exportOrg streams all data of an org, without secrets and contents.
 func (h *orgDataHandler) exportOrg(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	if _, _, err := h.dir.org(org); err != nil {
+	if err := h.dir.known(org); err != nil {
 		return nil, err
 	}
 	x := &orgdata.Export{

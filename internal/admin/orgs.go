@@ -151,8 +151,7 @@ func (h *orgHandler) createOrg(c *call) (any, error) {
 			"limits are set",
 			everyOrg)
 	}
-	_, _, err := h.dir.org(n.ID)
-	if err := absent("org", n.ID, err); err != nil {
+	if err := absent("org", n.ID, h.dir.known(n.ID)); err != nil {
 		return nil, err
 	}
 	ref := tenants.Ref{Kind: tenants.KindOrg, Org: n.ID, ID: n.ID}
@@ -165,7 +164,7 @@ func (h *orgHandler) createOrg(c *call) (any, error) {
 
 func (h *orgHandler) updateOrg(c *call) (any, error) {
 	id := c.r.PathValue("org")
-	if _, _, err := h.dir.org(id); err != nil {
+	if err := h.dir.known(id); err != nil {
 		return nil, err
 	}
 	ref := tenants.Ref{Kind: tenants.KindOrg, Org: id, ID: id}

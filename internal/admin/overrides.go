@@ -48,7 +48,7 @@ type overrideHandler struct {
 
 func (h *overrideHandler) listOverrides(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	if _, _, err := h.dir.org(org); err != nil {
+	if err := h.dir.known(org); err != nil {
 		return nil, err
 	}
 	return listOf(h.dir.overrides(c, org)), nil
@@ -60,7 +60,7 @@ const longest = 366 * 24 * time.Hour
 func (h *overrideHandler) createOverride(c *call) (any, error) {
 	org := c.r.PathValue("org")
 	n := body[newOverride](c)
-	if _, _, err := h.dir.org(org); err != nil {
+	if err := h.dir.known(org); err != nil {
 		return nil, err
 	}
 	l, err := h.limits.limitToReset(org, n.Limit, &limitReset{User: n.User, Key: n.Key, Group: n.Group})
@@ -212,7 +212,7 @@ func quantity(param, text string, m budget.Metric) (int64, error) {
 
 func (h *overrideHandler) deleteOverride(c *call) (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("override")
-	if _, _, err := h.dir.org(org); err != nil {
+	if err := h.dir.known(org); err != nil {
 		return nil, err
 	}
 	if h.dir.records(org).Overrides[id] == nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -19,9 +19,6 @@ const (
 	replayTime  = 20 * time.Second
 	replayDays  = 30
 )
-
-// errEnough stops reading the ledger.
-var errEnough = errors.New("admin: enough")
 
 // replayer decides the last calls of an org again under changed settings.
 type replayer struct {
@@ -96,18 +93,12 @@ func (h *replayer) replayed(ctx context.Context, trace *simulate.Trace, o *setti
 
 // lastCalls reads the newest calls of the last days.
 func (h *replayer) lastCalls(ctx context.Context, org string, now time.Time, out *Replay) (*simulate.Trace, error) {
-	r, read := simulate.NewReader(), 0
-	err := h.opts.Budget.Ledger.Recent(ctx, org, now.AddDate(0, 0, -out.Days), now, func(e budget.Entry) error {
-		read++
-		if read > replayCalls {
-			out.Cut = true
-			return errEnough
-		}
-		return r.Entry(e)
-	})
-	if err != nil && !errors.Is(err, errEnough) {
+	r := simulate.NewReader()
+	since, err := ledger.Newest(ctx, h.opts.Budget.Ledger, org, now.AddDate(0, 0, -out.Days), now, replayCalls, r.Entry)
+	if err != nil {
 		return nil, err
 	}
+	out.Cut = !since.IsZero()
 	return r.Trace()
 }
 

@@ -45,7 +45,7 @@ func viewUnresolved(u *budget.Unresolved) Unresolved {
 
 func (h *ledgerHandler) listUnresolved(c *call) (any, error) {
 	org := c.r.PathValue("org")
-	if _, _, err := h.dir.org(org); err != nil {
+	if err := h.dir.known(org); err != nil {
 		return nil, err
 	}
 	list, err := h.unresolved(c, org)
@@ -72,7 +72,7 @@ func (h *ledgerHandler) resolve(c *call) (any, error) {
 	if n.Action != "charge" && n.Action != "drop" {
 		return nil, wire.BadRequest("action", "invalid_value", "action must be charge or drop")
 	}
-	if _, _, err := h.dir.org(org); err != nil {
+	if err := h.dir.known(org); err != nil {
 		return nil, err
 	}
 	by, err := c.by(n.By)

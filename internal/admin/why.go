@@ -60,7 +60,7 @@ type whyHandler struct {
 func (h *whyHandler) explain(c *call) (any, error) {
 	id, only := c.r.PathValue("id"), c.r.URL.Query().Get("org")
 	if only != "" {
-		if _, _, err := h.dir.org(only); err != nil {
+		if err := h.dir.known(only); err != nil {
 			return nil, err
 		}
 	}

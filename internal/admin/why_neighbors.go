@@ -2,7 +2,6 @@ package admin
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 	"time"
 
@@ -148,18 +147,11 @@ var byCaller = ledger.By("user", "key", "model", "provider", "endpoint")
 func (h *whyHandler) charges(c *call, org string, since time.Time, add func(charge)) error {
 	now := c.start.Add(time.Minute)
 	if now.Sub(since) <= neighborExact+time.Minute {
-		read := 0
-		err := h.opts.Budget.Ledger.Recent(c.r.Context(), org, since, now, func(e budget.Entry) error {
-			read++
-			if read > neighborRecent {
-				return errEnough
-			}
-			add(charge{e.Call, int64(e.Cost), e.Usage.Input + e.Usage.Output, 1, false})
-			return nil
-		})
-		if errors.Is(err, errEnough) {
-			return nil
-		}
+		_, err := ledger.Newest(c.r.Context(), h.opts.Budget.Ledger, org, since, now, neighborRecent,
+			func(e budget.Entry) error {
+				add(charge{e.Call, int64(e.Cost), e.Usage.Input + e.Usage.Output, 1, false})
+				return nil
+			})
 		return err
 	}
 	q := ledger.Query{Orgs: []string{org}, From: since, To: now, By: byCaller}

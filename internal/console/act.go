@@ -238,23 +238,16 @@ func (v *visit) change(method, path string, body, out any) error {
 // overrides returns the current overrides of an org; if user is not empty, only those that
 // affect the user.
 func (v *visit) overrides(org, user string) []admin.Override {
-	var list struct{ Data []admin.Override }
-	if status, text := v.ask(v.r.Context(), http.MethodGet, "/orgs/"+url.PathEscape(org)+"/overrides", nil,
-		&list); status != http.StatusOK {
-		v.o.Log.Warn("console override read failed", "org", org, "problem", problem(text, ""))
-	}
-	return slices.DeleteFunc(list.Data, func(o admin.Override) bool {
+	all, _ := list[admin.Override](v, "/orgs/"+url.PathEscape(org)+"/overrides", "")
+	return slices.DeleteFunc(all, func(o admin.Override) bool {
 		return !o.Active || user != "" && o.Only != "" && o.Only != user
 	})
 }
 
 // stopped reports whether the spending of an org itself is stopped, or for all of the deployment.
 func (v *visit) stopped(org string) bool {
-	var list struct{ Data []admin.Stop }
-	if status, text := v.ask(v.r.Context(), http.MethodGet, "/stops", nil, &list); status != http.StatusOK {
-		v.o.Log.Warn("console stop read failed", "problem", problem(text, ""))
-	}
-	return slices.ContainsFunc(list.Data, func(s admin.Stop) bool { return s.Org == org && s.Source != "file" })
+	all, _ := list[admin.Stop](v, "/stops", "")
+	return slices.ContainsFunc(all, func(s admin.Stop) bool { return s.Org == org && s.Source != "file" })
 }
 
 // tell keeps the result of an action for the next page.

@@ -40,6 +40,18 @@ func (v *visit) ask(ctx context.Context, method, path string, body, out any) (in
 	return w.status, w.body.Bytes()
 }
 
+// list returns a list of the API, and if it could not be read, why.
+func list[T any](v *visit, path, otherwise string) ([]T, string) {
+	var out struct{ Data []T }
+	status, text := v.ask(v.r.Context(), http.MethodGet, path, nil, &out)
+	if status == http.StatusOK {
+		return out.Data, ""
+	}
+	why := problem(text, otherwise)
+	v.o.Log.Warn("console list read failed", "path", path, "problem", why)
+	return nil, why
+}
+
 // answer is a ResponseWriter that keeps the response.
 type answer struct {
 	header http.Header

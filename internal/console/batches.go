@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -10,7 +9,9 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/tenants"
 )
 
 type batchesView struct {
@@ -29,10 +30,7 @@ func (c *Console) batches(v *visit) error {
 		Configured: c.o.Batches != nil, Org: q.Get("org"), User: q.Get("user"),
 		Open: q.Get("status") == "open",
 	}
-	for _, o := range c.o.Tenants().Orgs {
-		view.Orgs = append(view.Orgs, o.ID)
-	}
-	slices.Sort(view.Orgs)
+	view.Orgs = c.o.orgs()
 	if c.o.Batches == nil {
 		return v.show("batches", "Batches", view)
 	}
@@ -75,20 +73,9 @@ func notFound(err, gone error) error {
 	return err
 }
 
-// auditLine is an audit entry of the API.
-type auditLine struct {
-	ID     string    `json:"id"`
-	At     time.Time `json:"at"`
-	Actor  string    `json:"actor"`
-	Action string    `json:"action"`
-	Org    string    `json:"org"`
-	Target string    `json:"target"`
-	Reason string    `json:"reason"`
-}
-
 type auditView struct {
 	Org, Actor, Problem string
-	Lines               []auditLine
+	Lines               []tenants.AuditEntry
 	Next                string
 }
 
@@ -103,8 +90,8 @@ func (c *Console) audit(v *visit) error {
 		}
 	}
 	var list struct {
-		Data    []auditLine `json:"data"`
-		HasMore bool        `json:"has_more"`
+		Data    []tenants.AuditEntry
+		HasMore bool `json:"has_more"`
 	}
 	status, text := v.ask(v.r.Context(), http.MethodGet, "/audit?"+ask.Encode(), nil, &list)
 	if status != http.StatusOK {
@@ -117,29 +104,22 @@ func (c *Console) audit(v *visit) error {
 	return v.show("audit", "Audit", view)
 }
 
-// errEnough stops reading the ledger.
-var errEnough = errors.New("console: enough")
-
 // lookedAt limits the ledger entries read for a user's last calls.
 const lookedAt = 2000
 
 // lastEntries returns a user's newest entries among the last ones of the org's ledger.
 func (c *Console) lastEntries(ctx context.Context, org, user string, n int) ([]budget.Entry, error) {
 	var out []budget.Entry
-	seen, now := 0, c.o.Now()
-	err := c.o.Budget.Ledger.Recent(ctx, org, now.AddDate(0, 0, -days), now.Add(time.Minute), func(e budget.Entry) error {
-		seen++
+	from, to := c.o.Now().AddDate(0, 0, -days), c.o.Now().Add(time.Minute)
+	_, err := ledger.Newest(ctx, c.o.Budget.Ledger, org, from, to, lookedAt, func(e budget.Entry) error {
 		if e.User == user {
 			out = append(out, e)
 		}
-		if len(out) == n || seen == lookedAt {
-			return errEnough
+		if len(out) == n {
+			return ledger.ErrEnough
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return nil, err
-	}
-	slices.SortStableFunc(out, func(a, b budget.Entry) int { return cmp.Compare(b.At.UnixNano(), a.At.UnixNano()) })
-	return out, nil
+	slices.SortStableFunc(out, func(a, b budget.Entry) int { return b.At.Compare(a.At) })
+	return out, err
 }

@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -67,6 +68,16 @@ type Options struct {
 	Redis redis.UniversalClient
 	Log   *slog.Logger
 	Now   func() time.Time // nil: time.Now
+}
+
+// orgs returns the ids of the orgs in effect.
+func (o *Options) orgs() []string {
+	var out []string
+	for _, one := range o.Tenants().Orgs {
+		out = append(out, one.ID)
+	}
+	slices.Sort(out)
+	return out
 }
 
 // Console serves the pages below Path. It is safe for concurrent use.

@@ -2,11 +2,11 @@ package console
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // eachLine is a limit that counts each user, key or address separately, with the highest usage
@@ -27,24 +27,17 @@ const maxSubjects = 20 // per kind
 // lastSubjects returns the keys and addresses of an org's last calls.
 func (c *Console) lastSubjects(ctx context.Context, org string) (subjects, error) {
 	out := subjects{}
-	read, now := 0, c.o.Now()
+	now := c.o.Now()
 	add := func(kind budget.Subject, id string) {
 		if id != "" && len(out[kind]) < maxSubjects && !slices.Contains(out[kind], id) {
 			out[kind] = append(out[kind], id)
 		}
 	}
-	err := c.o.Budget.Ledger.Recent(ctx, org, now.AddDate(0, 0, -1), now, func(e budget.Entry) error {
+	_, err := ledger.Newest(ctx, c.o.Budget.Ledger, org, now.AddDate(0, 0, -1), now, lookedAt, func(e budget.Entry) error {
 		add(budget.Key, e.Key)
 		add(budget.IP, e.IP)
-		read++
-		if read == lookedAt {
-			return errEnough
-		}
 		return nil
 	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
 	return out, err
 }
 

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/admin"
@@ -17,12 +16,10 @@ type requestsView struct {
 // limitRequests lists the requests: all that are pending, then the newest others. Opening the page decides nothing.
 func (c *Console) limitRequests(v *visit) error {
 	view := requestsView{ID: v.r.URL.Query().Get("id")}
-	var list struct{ Data []admin.LimitRequest }
-	if status, text := v.ask(v.r.Context(), http.MethodGet, "/limit_requests", nil, &list); status != http.StatusOK {
-		view.Problem = problem(text, "The requests could not be read.")
-	}
+	all, wrong := list[admin.LimitRequest](v, "/limit_requests", "The requests could not be read.")
+	view.Problem = wrong
 	for _, pending := range []bool{true, false} {
-		for _, r := range list.Data {
+		for _, r := range all {
 			if (r.Status == "pending") == pending && (view.ID == "" || view.ID == r.ID) &&
 				(pending || len(view.Lines) < perPage) {
 				view.Lines = append(view.Lines, r)

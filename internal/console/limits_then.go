@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -77,13 +76,7 @@ func (c *callPage) countTails(ctx context.Context, view *callView) error {
 	if from.IsZero() {
 		return nil
 	}
-	read, last := 0, view.Began
-	err := c.o.Budget.Ledger.Recent(ctx, view.Org, from, view.Began, func(e budget.Entry) error {
-		read++
-		if read > thenRead {
-			return errEnough
-		}
-		last = e.At
+	since, err := ledger.Newest(ctx, c.o.Budget.Ledger, view.Org, from, view.Began, thenRead, func(e budget.Entry) error {
 		for i := range view.Limits {
 			if l := &view.Limits[i]; !e.At.Before(l.tail) {
 				l.count(&e, view)
@@ -91,14 +84,11 @@ func (c *callPage) countTails(ctx context.Context, view *callView) error {
 		}
 		return nil
 	})
-	if !errors.Is(err, errEnough) {
-		return err
-	}
 	for i := range view.Limits {
 		l := &view.Limits[i]
-		l.Known = l.Known && !l.tail.Before(last)
+		l.Known = l.Known && (since.IsZero() || !l.tail.Before(since))
 	}
-	return nil
+	return err
 }
 
 // countOlder adds the whole days of the window before its tail, and the entries of the partial
@@ -119,18 +109,11 @@ func (c *callPage) countOlder(ctx context.Context, view *callView, l *callLimit)
 			l.add(int64(row.Cost), row.Input+row.Output, row.Calls)
 		}
 	}
-	read := 0
-	err = c.o.Budget.Ledger.Entries(ctx, view.Org, l.start, first, func(e budget.Entry) error {
-		read++
-		if read > thenRead {
-			return errEnough
-		}
+	since, err := ledger.Newest(ctx, c.o.Budget.Ledger, view.Org, l.start, first, thenRead, func(e budget.Entry) error {
 		l.count(&e, view)
 		return nil
 	})
-	if errors.Is(err, errEnough) {
-		l.Known, err = false, nil
-	}
+	l.Known = l.Known && since.IsZero()
 	return err
 }
 

@@ -121,13 +121,18 @@ func (c *Console) org(v *visit) error {
 	return v.show("org", view.Name, view)
 }
 
+// brakes returns the brakes of an org that fired or were released.
+func (v *visit) brakes(org string) []admin.FiredBrake {
+	all, _ := list[admin.FiredBrake](v, "/brakes?"+url.Values{"org": {org}}.Encode(), "")
+	return all
+}
+
 // refusals returns what the org's limits refused in the last 24 hours; false if that could not
 // be read.
 func (v *visit) refusals(org string) ([]admin.Refusal, bool) {
-	var list struct{ Data []admin.Refusal }
 	q := url.Values{"org": {org}, "from": {v.o.Now().Add(-24 * time.Hour).UTC().Format(time.RFC3339)}}
-	status, _ := v.ask(v.r.Context(), http.MethodGet, "/refusals?"+q.Encode(), nil, &list)
-	return list.Data, status == http.StatusOK
+	all, wrong := list[admin.Refusal](v, "/refusals?"+q.Encode(), "The refusals could not be read.")
+	return all, wrong == ""
 }
 
 // each adds the limits that count groups, users, keys and addresses separately.
@@ -276,14 +281,8 @@ func (v *visit) source(org, user string) admin.Source {
 }
 
 func (v *visit) keysOf(past *span, view *userView) {
-	var list struct{ Data []keyLine }
-	status, text := v.ask(v.r.Context(), http.MethodGet,
-		"/orgs/"+url.PathEscape(view.Org)+"/keys?user="+url.QueryEscape(view.User), nil, &list)
-	if status != http.StatusOK {
-		view.Problem = problem(text, "The keys could not be read.")
-		return
-	}
-	view.Keys = list.Data
+	path := "/orgs/" + url.PathEscape(view.Org) + "/keys?user=" + url.QueryEscape(view.User)
+	view.Keys, view.Problem = list[keyLine](v, path, "The keys could not be read.")
 	for i := range view.Keys {
 		key := [2]string{view.User, view.Keys[i].ID}
 		view.Keys[i].Today = past.Today(view.Org, func(d *day) budget.Sums { return d.keys[key] })

@@ -46,11 +46,7 @@ const maxCharted = 6
 
 // overview is the first page.
 func (c *Console) overview(v *visit) error {
-	ctx, orgs := v.r.Context(), c.o.Tenants().Orgs
-	ids := make([]string, len(orgs))
-	for i := range orgs {
-		ids[i] = orgs[i].ID
-	}
+	ctx, orgs, ids := v.r.Context(), c.o.Tenants().Orgs, c.o.orgs()
 	past := c.history.last(ctx, ids...)
 	view := overviewView{
 		reading: past.reading, Today: spent{Known: true}, Yesterday: spent{Known: true},

@@ -115,10 +115,7 @@ func (c *Console) jobs(v *visit) error {
 		User: q.Get("user"), Model: q.Get("model"), Status: q.Get("status"), Org: q.Get("org"),
 		Statuses: statuses,
 	}
-	for _, o := range c.o.Tenants().Orgs {
-		view.Orgs = append(view.Orgs, o.ID)
-	}
-	slices.Sort(view.Orgs)
+	view.Orgs = c.o.orgs()
 	if view.Org == "" && len(view.Orgs) > 0 {
 		view.Org = view.Orgs[0]
 	}

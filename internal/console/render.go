@@ -59,7 +59,7 @@ func (p *pages) functions() template.FuncMap {
 	return template.FuncMap{
 		"usd": figures.USD, "count": figures.Count, "amount": amount, "bar": barOf, "span": short,
 		"path": pathOf, "json": toJSON,
-		"title": titleOf, "exact": exact, "nanos": func(n pricing.Nano) int64 { return int64(n) },
+		"exact": exact, "nanos": func(n pricing.Nano) int64 { return int64(n) },
 		"plain": plain, "sum": func(a, b int64) int64 { return a + b }, "fromUSD": nanoOf,
 		"stampOf": figures.Minute, "of": shareText,
 		"ago": func(t time.Time) string {
@@ -70,7 +70,6 @@ func (p *pages) functions() template.FuncMap {
 		},
 		"until":       func(t time.Time) string { return "in " + short(t.Sub(p.now())) },
 		"stamp":       figures.Second,
-		"date":        func(t time.Time) string { return t.UTC().Format("Jan 2") },
 		"either":      func(a, b string) string { return cmp.Or(a, b) },
 		"since":       func(t time.Time) string { return short(p.now().Sub(t)) },
 		"len64":       func(n int) int64 { return int64(n) },

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"net/http"
 	"net/url"
 	"time"
 
@@ -25,29 +24,17 @@ type runLine struct {
 	Calls   string // address of its calls
 }
 
-// runs returns the runs of an org, or of one key.
-func (v *visit) runs(org, key string) (list []guard.RunView, problemText string) {
-	var out struct{ Data []guard.RunView }
-	path := "/orgs/" + url.PathEscape(org) + "/runs"
-	if key != "" {
-		path += "?key=" + url.QueryEscape(key)
-	}
-	if status, text := v.ask(v.r.Context(), http.MethodGet, path, nil, &out); status != http.StatusOK {
-		return nil, problem(text, "The runs could not be read.")
-	}
-	return out.Data, ""
-}
-
 // runList shows the runs of an org with their budgets.
 func (c *Console) runList(v *visit) error {
 	view := runsView{Org: v.r.PathValue("org"), Key: v.r.URL.Query().Get("key")}
 	if c.o.Tenants().Org(view.Org) == nil {
 		return errNotFound
 	}
-	list, text := v.runs(view.Org, view.Key)
-	view.Problem = text
-	for i := range list {
-		r := &list[i]
+	path := "/orgs/" + url.PathEscape(view.Org) + "/runs?" + url.Values{"key": {view.Key}}.Encode()
+	all, wrong := list[guard.RunView](v, path, "The runs could not be read.")
+	view.Problem = wrong
+	for i := range all {
+		r := &all[i]
 		calls := spendPages{&c.o}.askedOf(v.r, "spend")
 		calls.Org, calls.By, calls.Filter = view.Org, "model", ledger.FilterWord(ledger.Run, r.ID)
 		for _, one := range ranges {

@@ -56,10 +56,7 @@ func (c spendPages) askedOf(r *http.Request, path string) asked {
 		Path: Path + path, Org: q.Get("org"), Range: cmp.Or(q.Get("range"), usualRange), By: cmp.Or(q.Get("by"), "user"),
 		Filter: strings.TrimSpace(strings.Join(q["q"], " ")), Sort: cmp.Or(q.Get("sort"), "newest"),
 	}
-	for _, o := range c.o.Tenants().Orgs {
-		a.Orgs = append(a.Orgs, o.ID)
-	}
-	slices.Sort(a.Orgs)
+	a.Orgs = c.o.orgs()
 	if !slices.Contains(a.Orgs, a.Org) {
 		a.Org = ""
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
@@ -177,11 +178,7 @@ func (c *whatIfPage) lastCalls(ctx context.Context, view *whatIfView, answer *wh
 	r, read := simulate.NewReader(), 0
 	answer.To = c.o.Now()
 	answer.From = answer.To.AddDate(0, 0, -view.Days)
-	err := c.o.Budget.Ledger.Recent(ctx, view.Org, answer.From, answer.To, func(e budget.Entry) error {
-		if read == whatIfCalls {
-			answer.From, answer.Cut = e.At, true
-			return errEnough
-		}
+	since, err := ledger.Newest(ctx, c.o.Budget.Ledger, view.Org, answer.From, answer.To, whatIfCalls, func(e budget.Entry) error {
 		read++
 		if read%1024 == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -189,8 +186,11 @@ func (c *whatIfPage) lastCalls(ctx context.Context, view *whatIfView, answer *wh
 		past.entry(e)
 		return r.Entry(e)
 	})
-	if err != nil && !errors.Is(err, errEnough) {
+	if err != nil {
 		return nil, err
+	}
+	if !since.IsZero() {
+		answer.From, answer.Cut = since, true
 	}
 	past.finish()
 	return r.Trace()
