@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -114,4 +115,13 @@ func TestReopenLimits(t *testing.T) {
 		t.Error(err)
 	}
 	d.expect(204, "POST", "/limits/reopen", `{"reason":"a flush"}`, "")
+}
+
+// TestOrgCalledAll: if the file has an org named "all", the id means that org.
+func TestOrgCalledAll(t *testing.T) {
+	d := deploy(t, "  - {id: all}\n")
+	d.expect(200, "PATCH", "/orgs/all/limits/day", `{"amount":"$1","calendar":"day"}`, `{"used":0,"sources":["redis"]}`)
+	if got := d.names("/orgs/acme/limits", "name"); strings.Contains(got, "day ") {
+		t.Errorf("limits of acme: got %s", got)
+	}
 }

@@ -40,16 +40,6 @@ func TestOverviewSaysWhatIsWrong(t *testing.T) {
 	newRig(t, acme).signedIn(opsKey).has("/console/", `id="problems"`)
 }
 
-// The page of an org shows what it can spend in an hour, and if nothing bounds that, a command
-// to fix it.
-func TestOrgPageSaysWhatBoundsIt(t *testing.T) {
-	b := newRig(t, bareAndOpen).signedIn(opsKey)
-	b.has("/console/orgs/bare", "Worst case per hour", "unbounded", "Nothing bounds what org bare can spend", "llmguard limits set month --org bare")
-	if text := b.has("/console/orgs/acme", "Worst case per hour"); strings.Contains(text, "unbounded") || strings.Contains(text, "Nothing bounds") {
-		t.Errorf("got an org with limits shown as unbounded: %s", content(text))
-	}
-}
-
 // entry settles a call of alice's from an IP address and returns its id.
 func (r *rig) entry(cost pricing.Nano, limits ...budget.Limit) string {
 	r.t.Helper()
@@ -148,53 +138,6 @@ func TestLimitsOfEachOnTheOrgPage(t *testing.T) {
 		t.Errorf("after the reset: got %q", got)
 	}
 	b.has("/console/audit", "limit.reset", "a test")
-}
-
-// A limit that the users of a group share is on the pages of the org and of its users, and can be changed
-// and reset there.
-func TestGroupsInTheConsole(t *testing.T) {
-	r := newRig(t, strings.Replace(acme, "users: [{id: alice,", "groups: [{id: research, limits: [{name: team, amount: $8, window: 1h}]}]\n"+
-		"    plans: [{id: pro}]\n    users: [{id: alice, group: research, plan: pro,", 1))
-	r.entry(2*dollar, budget.Limit{
-		ID: "team", Subject: budget.UserGroup, Only: "research", Metric: budget.Cost,
-		Shape: budget.Shape{Kind: budget.Window, Amount: int64(8 * dollar), Window: time.Hour},
-	})
-	b := r.signedIn(opsKey)
-	if got := row(b.page("/console/orgs/acme"), "each-team-research"); !strings.Contains(got, "research $2.00 of $8.00") {
-		t.Errorf("the org's page shows the limit of the group as %q", got)
-	}
-	page := func() string { return row(b.has("/console/orgs/acme/users/alice", "pro"), "limit-group-team") }
-	if got := page(); !strings.Contains(got, "group research cost") || !strings.Contains(got, "$2.00") {
-		t.Errorf("the user's page shows the limit of the group as %q", got)
-	}
-	b.act("raise-limit", true, "org", "acme", "group", "research", "limit", "team", "add", "$1", "until", "1 hour", "reason", "a test")
-	if got := page(); !strings.Contains(got, "$9.00") {
-		t.Errorf("after the limit was raised: %q, want $9.00", got)
-	}
-	b.act("reset-limit", true, "org", "acme", "group", "research", "limit", "team", "reason", "a test")
-	if got := page(); strings.Contains(got, "$2.00") {
-		t.Errorf("after the reset: %q", got)
-	}
-}
-
-// The org's page shows the users refused in the last day, or that there were none.
-func TestRefusalsOnTheOrgPage(t *testing.T) {
-	r := newRig(t, acme)
-	b := r.signedIn(opsKey)
-	b.has("/console/orgs/acme", "No limit refused or delayed a call.")
-	store := budget.New(r.rdb, budget.Options{})
-	for range 7 {
-		store.Refusals.Count("acme", "alice", "daily", false)
-	}
-	store.Refusals.Count("acme", "alice", "daily", true)
-	r.must(store.Refusals.Write(t.Context()))
-	text := b.page("/console/orgs/acme")
-	if got := row(text, "refused-alice-daily"); !strings.Contains(got, "alice daily 7 1") {
-		t.Errorf("got the refusals as %q", got)
-	}
-	if got := row(text, "user-alice"); !strings.Contains(got, " 7 ") {
-		t.Errorf("got the user as %q", got)
-	}
 }
 
 // A replayed dead letter and its replacement link to each other.

@@ -14,27 +14,6 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
-// An empty store yields pages, not errors.
-func TestPagesOfAnEmptyStore(t *testing.T) {
-	b := newRig(t, "[{id: bare}]").signedIn(opsKey)
-	b.has("/console/", "$0")
-	b.has("/console/queue", "main")
-	b.has("/console/jobs", "No such jobs")
-	b.page("/console/batches")
-	b.has("/console/audit", "admin.sign_in")
-	b.has("/console/audit?org=bare", "No changes recorded")
-}
-
-func TestPagesOfAnOrgThatSpentNothing(t *testing.T) {
-	b := newRig(t, acme).signedIn(opsKey)
-	b.has("/console/", "Acme", "$0")
-	b.has("/console/orgs/acme", "<h1>Acme</h1>", "alice", "bob", "month", "$100.00", "No call was charged")
-	b.has("/console/orgs/acme/users/alice", "k1", "daily", "$10.00", "No calls of this user among the org")
-	b.has("/console/orgs/acme/users/bob", "No keys")
-	b.has("/console/batches?org=acme&user=bob", "No batches of this user")
-	b.has("/console/orgs/acme/what-if", "month", "$100.00 per month")
-}
-
 // row returns the text of the table row with this id.
 func row(page, id string) string {
 	_, rest, _ := strings.Cut(page, `<tr id="`+id+`"`)
