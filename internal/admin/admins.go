@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/auth/keys"
@@ -66,11 +64,7 @@ func (h *adminHandler) viewAdmin(c *call, id string, a tenants.Admin) Admin {
 
 func (h *adminHandler) listAdmins(c *call) (any, error) {
 	all := h.login.administrators(h.opts.File())
-	var out []Admin
-	for _, id := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, h.viewAdmin(c, id, all[id]))
-	}
-	return listOf(out), nil
+	return views(byName(all), func(id string) Admin { return h.viewAdmin(c, id, all[id]) }), nil
 }
 
 func (h *adminHandler) showAdmin(c *call, id string) (Admin, error) {
@@ -129,7 +123,7 @@ func (h *adminHandler) deleteAdmin(c *call) (any, error) {
 		return nil, err
 	}
 	if h.opts.Tenants.Snapshot().Admins[id] == nil {
-		return nil, declared("admin", id, "Disable it here, or remove it from the file")
+		return nil, declared("admin", id)
 	}
 	return h.audit.remove(c, c.entry("", id), tenants.Ref{Kind: tenants.KindAdmin, ID: id})
 }

@@ -4,7 +4,10 @@ import (
 	"bufio"
 	stdjson "encoding/json"
 	"errors"
+	"iter"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/llmguard/llmguard/internal/tenants/settings"
@@ -117,6 +120,20 @@ func (c *call) flush() { _ = http.NewResponseController(c.w).Flush() }
 type page[T any] struct {
 	Object string `json:"object"` // always "list"
 	Data   []T    `json:"data"`
+}
+
+// byName returns the keys of a map in order.
+func byName[T any](of map[string]T) iter.Seq[string] {
+	return slices.Values(slices.Sorted(maps.Keys(of)))
+}
+
+// views returns the list of what view makes of each.
+func views[S, T any](of iter.Seq[S], view func(S) T) page[T] {
+	var data []T
+	for one := range of {
+		data = append(data, view(one))
+	}
+	return listOf(data)
 }
 
 func listOf[T any](data []T) page[T] {

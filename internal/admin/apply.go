@@ -76,8 +76,7 @@ func (h *declarationHandler) apply(c *call) (any, error) {
 	}
 	org := c.r.PathValue("org")
 	if n.Org.ID != org {
-		return nil, wire.BadRequest("org.id", "invalid_value", "The declaration is for org %.80q, but the path names %.80q",
-			n.Org.ID, org)
+		return nil, invalid("org.id", "The declaration is for org %.80q, but the path names %.80q", n.Org.ID, org)
 	}
 	p := &planner{h: h, c: c, org: org, records: h.dir.records(org), secrets: map[string]string{}}
 	if o, _, err := h.dir.org(org); err == nil {
@@ -125,7 +124,7 @@ func (p *planner) merged() (*settings.Org, error) {
 	}
 	org, err := p.h.opts.Merge(p.org, next.Tenants[p.org])
 	if err != nil {
-		return nil, wire.BadRequest("org", "invalid_value", "%v", err)
+		return nil, invalid("org", "%v", err)
 	}
 	return org, nil
 }
@@ -214,8 +213,7 @@ func (p *planner) key(now *settings.Org, user string, d *DeclaredKey) {
 		}
 	}
 	if owner != "" && owner != user {
-		p.fail(wire.BadRequest("keys", "invalid_value", "The key %s belongs to user %s, but is declared for user %s", d.ID,
-			owner, user))
+		p.fail(invalid("keys", "The key %s belongs to user %s, but is declared for user %s", d.ID, owner, user))
 		return
 	}
 	of := thing{kind: "key", user: user, id: d.ID, there: owner != ""}

@@ -11,7 +11,6 @@ import (
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
-	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // refOf returns the reference of the record that a plan names.
@@ -51,7 +50,7 @@ func object[T, R any, P interface {
 	}
 	set, err := changes(p, s.now, s.spec)
 	if err != nil {
-		p.fail(wire.BadRequest(of.kind, "invalid_value", "%s %s: %v", of.kind, of.id, err))
+		p.fail(invalid(of.kind, "%s %s: %v", of.kind, of.id, err))
 		return
 	}
 	if of.there && len(set) == 0 && !of.hash {

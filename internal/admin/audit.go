@@ -10,7 +10,6 @@ import (
 
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
-	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // recorder commits changes of records and records them in the audit. It also serves the audit.
@@ -40,7 +39,7 @@ func (h *recorder) listAudit(c *call) (any, error) {
 		return nil, err
 	}
 	if f.After != "" && !auditID(f.After) {
-		return nil, wire.BadRequest("after", "invalid_value", "after must be the id of an audit entry")
+		return nil, invalid("after", "after must be the id of an audit entry")
 	}
 	limit, err := c.most(100)
 	if err != nil {
@@ -159,7 +158,7 @@ func (h *recorder) check(changes []tenants.Change) error {
 		if errors.As(err, &wrong) {
 			param, _, _ = strings.Cut(wrong.Field, "[") // drop a list index
 		}
-		return wire.BadRequest(param, "invalid_value", "%s", strings.TrimPrefix(err.Error(), "org: "))
+		return invalid(param, "%s", strings.TrimPrefix(err.Error(), "org: "))
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (h *batchHandler) listBatches(c *call) (any, error) {
 	q := c.r.URL.Query()
 	f := batch.Filter{User: q.Get("user"), Open: q.Get("status") == "open"}
 	if s := q.Get("status"); s != "" && s != "open" {
-		return nil, wire.BadRequest("status", "invalid_value", "status must be open; omit it for all batches")
+		return nil, invalid("status", "status must be open; omit it for all batches")
 	}
 	org := q.Get("org")
 	if org != "" {
@@ -69,11 +69,7 @@ func (h *batchHandler) listBatches(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines := make([]BatchLine, len(list))
-	for i, b := range list {
-		lines[i] = lineOf(b)
-	}
-	return batchPage{listOf(lines), more}, nil
+	return batchPage{views(slices.Values(list), lineOf), more}, nil
 }
 
 func (h *batchHandler) getBatch(c *call) (any, error) {

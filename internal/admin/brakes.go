@@ -101,7 +101,7 @@ func (o *brakeRelease) parts() (map[string]string, error) {
 	for one := range strings.SplitSeq(o.Subject, ",") {
 		name, value, ok := strings.Cut(strings.TrimSpace(one), "=")
 		if !ok || name == "" || value == "" || out[name] != "" {
-			return nil, wire.BadRequest("subject", "invalid_value",
+			return nil, invalid("subject",
 				"subject must be the name and the value of what the brake counts by, such as run=abc or user=carol,run=abc")
 		}
 		var err error
@@ -137,7 +137,7 @@ func (o *brakeRelease) life(otherwise time.Duration) (time.Duration, error) {
 		err = errors.New("must be from 1s to 30d")
 	}
 	if err != nil {
-		return 0, wire.BadRequest("for", "invalid_value", "for: %v", err)
+		return 0, invalid("for", "for: %v", err)
 	}
 	return d, nil
 }
@@ -204,7 +204,7 @@ func (h *brakeHandler) stop(c *call) (any, error) {
 		value, ok = order.value(subject, parts)
 	}
 	if !ok {
-		return nil, wire.BadRequest("subject", "invalid_value", "The brake %s counts by %s", name, b.Subject)
+		return nil, invalid("subject", "The brake %s counts by %s", name, b.Subject)
 	}
 	life, err := order.life(settings.MaxBrakeLife)
 	if err != nil {

@@ -120,7 +120,7 @@ func decode(raw []byte, v any) error {
 		return wire.BadRequest(name, "unknown_field", "There is no field %q in this request", name)
 	case errors.As(err, &semantic):
 		name := strings.TrimPrefix(string(semantic.JSONPointer), "/")
-		return wire.BadRequest(name, "invalid_value", "%s cannot be a JSON %s", field(name), semantic.JSONKind)
+		return invalid(name, "%s cannot be a JSON %s", field(name), semantic.JSONKind)
 	case errors.As(err, &syntax):
 		return wire.BadRequest("", "invalid_json", "The body is not valid JSON: %v", syntax.Err)
 	}
@@ -173,16 +173,20 @@ func (c *call) reason(given string) (string, error) {
 		given = c.r.URL.Query().Get("reason")
 	}
 	if len(given) > 1000 || !utf8.ValidString(given) || strings.ContainsFunc(given, unicode.IsControl) {
-		return "", wire.BadRequest("reason", "invalid_value", "reason must be one line of at most 1000 bytes")
+		return "", invalid("reason", "reason must be one line of at most 1000 bytes")
 	}
 	return given, nil
+}
+
+// invalid returns the error of a value that is wrong.
+func invalid(param, format string, args ...any) *wire.Error {
+	return wire.BadRequest(param, "invalid_value", format, args...)
 }
 
 // newID validates the id of something to be created.
 func newID(param, id string) error {
 	if !tenants.ValidID(id) {
-		return wire.BadRequest(param, "invalid_value", "%s must be 1 to 64 of a-z, 0-9, _ and -, not %s", param,
-			strconv.Quote(cut(id)))
+		return invalid(param, "%s must be 1 to 64 of a-z, 0-9, _ and -, not %s", param, strconv.Quote(cut(id)))
 	}
 	return nil
 }
@@ -205,7 +209,7 @@ func (c *call) number(name string, usual, most int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, wire.BadRequest(name, "invalid_value", "%s must be a whole number from 1 to %d", name, most)
+		return 0, invalid(name, "%s must be a whole number from 1 to %d", name, most)
 	}
 	return n, nil
 }
@@ -218,7 +222,7 @@ func (c *call) instant(name string, to *time.Time) error {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return wire.BadRequest(name, "invalid_value", "%s must be a time such as 2026-11-01T08:00:00Z", name)
+		return invalid(name, "%s must be a time such as 2026-11-01T08:00:00Z", name)
 	}
 	*to = t
 	return nil

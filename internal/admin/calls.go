@@ -5,7 +5,6 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
-	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // CallPage is a page of ledger entries.
@@ -44,10 +43,10 @@ func (h *usageHandler) searchCalls(c *call) (any, error) {
 	case "cost":
 		q.ByCost = true
 	default:
-		return nil, wire.BadRequest("sort", "invalid_value", "sort must be newest or cost")
+		return nil, invalid("sort", "sort must be newest or cost")
 	}
 	if q.Before != "" && (q.ByCost || !budget.ValidLedgerID(q.Before)) {
-		return nil, wire.BadRequest("before", "invalid_value", "before must be next of a page that is not sorted by cost")
+		return nil, invalid("before", "before must be next of a page that is not sorted by cost")
 	}
 	var page *ledger.CallPage
 	err = h.scan(c.r.Context(), func() error {

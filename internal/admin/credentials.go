@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -39,11 +37,7 @@ func (h *credentialHandler) listCredentials(c *call) (any, error) {
 		return nil, err
 	}
 	own := h.dir.records(org).Credentials
-	var out []Credential
-	for _, id := range slices.Sorted(maps.Keys(own)) {
-		out = append(out, viewCredential(id, own[id]))
-	}
-	return listOf(out), nil
+	return views(byName(own), func(id string) Credential { return viewCredential(id, own[id]) }), nil
 }
 
 const maxSecret = 4096
@@ -60,16 +54,12 @@ func (h *credentialHandler) setCredential(c *call) (any, error) {
 	if len(n.Secret) < 8 || len(n.Secret) > maxSecret || strings.ContainsFunc(n.Secret, func(r rune) bool {
 		return r <= ' ' || r > '~'
 	}) {
-		return nil, wire.BadRequest("secret", "invalid_value",
-			"secret must be 8 to %d printable ASCII characters without spaces", maxSecret)
+		return nil, invalid("secret", "secret must be 8 to %d printable ASCII characters without spaces", maxSecret)
 	}
 	ring := h.opts.Seal()
 	if ring == nil && !n.Clear {
-		return nil, &wire.Error{
-			Status: http.StatusConflict, Type: "invalid_request_error", Code: "no_seal_key",
-			Message: "No key is configured to encrypt the credential. Set queue.seal_keys, or use clear (--clear) to store " +
-				"it in Redis unencrypted",
-		}
+		return nil, conflict("no_seal_key", "No key is configured to encrypt the credential. Set queue.seal_keys, or use "+
+			"clear (--clear) to store it in Redis unencrypted")
 	}
 	ref := tenants.Ref{Kind: tenants.KindCredential, Org: org, ID: provider}
 	record, err := change(c, h.audit, c.entry(org, provider), ref, func(r *tenants.Credential) error {

@@ -301,7 +301,7 @@ func (d *directory) caller(org, user, key string) (o *settings.Org, u *settings.
 	if err == nil && key != "" {
 		k, u, _, err = d.key(o, key)
 		if err == nil && user != "" && u.ID != user {
-			err = wire.BadRequest("key", "invalid_value", "The key %s belongs to user %s", key, u.ID)
+			err = invalid("key", "The key %s belongs to user %s", key, u.ID)
 		}
 	}
 	return o, u, k, err

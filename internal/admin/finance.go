@@ -10,7 +10,6 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/finance"
 	"github.com/llmguard/llmguard/internal/removed"
-	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // financeHandler serves exports and statements for accountants.
@@ -70,10 +69,10 @@ func (c *call) month() (finance.Month, error) {
 	}
 	m, err := finance.ParseMonth(text)
 	if err != nil {
-		return m, wire.BadRequest("month", "invalid_value", "month: %v", err)
+		return m, invalid("month", "month: %v", err)
 	}
 	if m.Begin().After(c.start) {
-		return m, wire.BadRequest("month", "invalid_value", "month: %s has not begun", m)
+		return m, invalid("month", "month: %s has not begun", m)
 	}
 	return m, nil
 }
@@ -108,9 +107,9 @@ func (h *financeHandler) exportFocus(c *call) (any, error) {
 	switch format {
 	case "csv":
 	case "parquet":
-		return nil, wire.BadRequest("format", "invalid_value", "format: %s", removed.Parquet)
+		return nil, invalid("format", "format: %s", removed.Parquet)
 	default:
-		return nil, wire.BadRequest("format", "invalid_value", "format must be csv")
+		return nil, invalid("format", "format must be csv")
 	}
 	var f *finance.Focus
 	err = h.usage.scan(c.r.Context(), func() error {
@@ -142,7 +141,7 @@ func (h *financeHandler) getStatement(c *call) (any, error) {
 	}
 	format := cmp.Or(c.r.URL.Query().Get("format"), "html")
 	if format != "html" && format != "csv" {
-		return nil, wire.BadRequest("format", "invalid_value", "format must be html or csv")
+		return nil, invalid("format", "format must be html or csv")
 	}
 	var st *finance.Statement
 	err = h.usage.scan(c.r.Context(), func() error {
@@ -167,7 +166,7 @@ func (h *financeHandler) getStatement(c *call) (any, error) {
 func (h *financeHandler) by(text string) (finance.By, error) {
 	by, err := finance.ParseBy(text)
 	if err != nil {
-		return by, wire.BadRequest("by", "invalid_value", "by: %v", err)
+		return by, invalid("by", "by: %v", err)
 	}
 	known := map[string]bool{}
 	for _, l := range h.labels() {
@@ -175,7 +174,7 @@ func (h *financeHandler) by(text string) (finance.By, error) {
 	}
 	for _, name := range by.Labels {
 		if !known[name] {
-			return by, wire.BadRequest("by", "invalid_value", "by: there is no label %.40q in the configuration", name)
+			return by, invalid("by", "by: there is no label %.40q in the configuration", name)
 		}
 	}
 	return by, nil

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -103,7 +104,7 @@ func (h *jobHandler) listJobs(c *call) (any, error) {
 	q := c.r.URL.Query()
 	want := queue.Filter{User: q.Get("user"), Model: q.Get("model"), State: queue.State(q.Get("status"))}
 	if want.State != "" && !slices.Contains(jobStates, want.State) {
-		return nil, wire.BadRequest("status", "invalid_value", "status must be one of %s", stateNames())
+		return nil, invalid("status", "status must be one of %s", stateNames())
 	}
 	limit, err := c.most(50)
 	if err != nil {
@@ -335,6 +336,6 @@ func noWork(what string) error {
 	return wire.BadRequest("", "not_here", "This process has no %s", what)
 }
 
-func conflict(code, text string) error {
-	return &wire.Error{Status: 409, Type: "invalid_request_error", Code: code, Message: text}
+func conflict(code, text string) *wire.Error {
+	return &wire.Error{Status: http.StatusConflict, Type: "invalid_request_error", Code: code, Message: text}
 }

@@ -243,7 +243,7 @@ func (h *keyHandler) updateKey(c *call) (any, error) {
 			return err
 		}
 		if patch.CancelJobs && !patch.Fields.Is("disabled") {
-			return wire.BadRequest("cancel_jobs", "invalid_value",
+			return invalid("cancel_jobs",
 				"cancel_jobs needs \"disabled\": true, because an active key could submit new jobs")
 		}
 		r.Fields, r.User = patch.Fields, user.ID
@@ -265,8 +265,7 @@ func (h *keyHandler) rotateKey(c *call) (any, error) {
 	if how.Overlap != nil {
 		d, err := settings.ParseDuration(*how.Overlap)
 		if err != nil || d > maxOverlap {
-			return nil, wire.BadRequest("overlap", "invalid_value",
-				"overlap must be a duration such as 0s, 24h or 7d, at most 90d")
+			return nil, invalid("overlap", "overlap must be a duration such as 0s, 24h or 7d, at most 90d")
 		}
 		overlap = d
 	}
@@ -318,7 +317,7 @@ func (h *keyHandler) deleteKey(c *call) (any, error) {
 		return nil, err
 	}
 	if h.dir.records(org).Keys[id] == nil {
-		return nil, declared("key", id, "Disable it here, or remove it from the file")
+		return nil, declared("key", id)
 	}
 	refs := []tenants.Ref{{Kind: tenants.KindKey, Org: org, ID: id}}
 	if !inFile {

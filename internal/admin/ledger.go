@@ -36,7 +36,7 @@ func (h *ledgerHandler) listLedger(c *call) (any, error) {
 	case "newest":
 		read = h.opts.Budget.Ledger.Recent
 	default:
-		return nil, wire.BadRequest("order", "invalid_value", "order must be oldest or newest")
+		return nil, invalid("order", "order must be oldest or newest")
 	}
 	return streamed(func(line func(any) error) error {
 		return read(c.r.Context(), org, from, to, func(e budget.Entry) error {
@@ -97,7 +97,7 @@ type Corrected struct {
 func (c *call) by(named string) (string, error) {
 	switch {
 	case !c.actor.local && named != "":
-		return "", wire.BadRequest("by", "invalid_value",
+		return "", invalid("by",
 			"by is only for commands on the machine itself; over the network, the administrator is recorded")
 	case named != "":
 		return named, nil
@@ -167,8 +167,7 @@ func signed(text string) (pricing.Nano, error) {
 	digits = strings.TrimPrefix(digits, "+")
 	n, err := pricing.ParseUSD(digits)
 	if err != nil || n == 0 {
-		return 0, wire.BadRequest("amount", "invalid_value", "amount %s: expected an amount such as '-$1.20' or 0.05, not 0",
-			cut(text))
+		return 0, invalid("amount", "amount %s: expected an amount such as '-$1.20' or 0.05, not 0", cut(text))
 	}
 	if negative {
 		n = -n
@@ -181,7 +180,7 @@ func (h *ledgerHandler) charged(c *call, org string, n *correction) (budget.Call
 	made, ok := wire.CallTime(n.Call)
 	if !ok {
 		const text = "call %s: this is not a call's id (26 letters and digits)"
-		return budget.Call{}, wire.BadRequest("call", "invalid_value", text, cut(n.Call))
+		return budget.Call{}, invalid("call", text, cut(n.Call))
 	}
 	found, ok, err := budget.FindCall(c.r.Context(), h.opts.Budget.Ledger.Entries, org, n.Call, made)
 	if err != nil {
@@ -197,7 +196,7 @@ func (h *ledgerHandler) charged(c *call, org string, n *correction) (budget.Call
 		{"model", n.Model, found.Model},
 	} {
 		if f[1] != "" && f[1] != f[2] {
-			return found, wire.BadRequest(f[0], "invalid_value", "The call was made by %s %q, not %q", f[0], f[2], f[1])
+			return found, invalid(f[0], "The call was made by %s %q, not %q", f[0], f[2], f[1])
 		}
 	}
 	return found, nil
@@ -227,5 +226,5 @@ func corrected(err error) error {
 		return wire.BadRequest("amount", "below_zero", "A correction cannot take a charge below zero: %s",
 			strings.TrimPrefix(err.Error(), budget.ErrBelowZero.Error()+": "))
 	}
-	return wire.BadRequest("", "invalid_value", "%v", err)
+	return invalid("", "%v", err)
 }

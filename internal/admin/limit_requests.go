@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -158,12 +157,11 @@ func (h *limitRequestHandler) grant(c *call, a *approval, d *tenants.RaiseDecisi
 	}
 	switch {
 	case d.Amount <= 0:
-		return wire.BadRequest("amount", "invalid_value", "amount must be above $0; deny the request instead")
+		return invalid("amount", "amount must be above $0; deny the request instead")
 	case !c.start.Before(d.Until):
-		return wire.BadRequest("until", "invalid_value", "until must be in the future")
+		return invalid("until", "until must be in the future")
 	case d.Until.Sub(c.start) > longest:
-		return wire.BadRequest("until", "invalid_value",
-			"until is more than a year away. Change the limit's amount instead")
+		return invalid("until", "until is more than a year away. Change the limit's amount instead")
 	}
 	return nil
 }
@@ -266,10 +264,7 @@ func decided(r *tenants.RaiseRequest, status tenants.RaiseStatus) error {
 		what += ", with " + pricing.Nano(r.Decision.Amount).Trimmed() + " until " +
 			r.Decision.Until.UTC().Format(time.RFC3339)
 	}
-	return &wire.Error{
-		Status: http.StatusConflict, Type: "invalid_request_error", Code: "limit_request_decided",
-		Message: "The request is already " + what + ". Change the limit with an override instead",
-	}
+	return conflict("limit_request_decided", "The request is already "+what+". Change the limit with an override instead")
 }
 
 // announce sends the event of a decision. The decision is made; a failure is only logged.

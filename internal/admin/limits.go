@@ -129,7 +129,7 @@ func address(text string) (string, error) {
 	}
 	ip, err := netip.ParseAddr(text)
 	if err != nil {
-		return "", wire.BadRequest("ip", "invalid_value", "ip: %.80q is not an IP address", text)
+		return "", invalid("ip", "ip: %.80q is not an IP address", text)
 	}
 	return ip.Unmap().String(), nil
 }
@@ -289,8 +289,7 @@ func (h *limitHandler) unsetLimit(c *call) (any, error) {
 // defaultLimits returns the limits of all orgs.
 func (h *limitHandler) defaultLimits(user, key string) ([]budget.Limit, error) {
 	if user != "" || key != "" {
-		return nil, wire.BadRequest("org", "invalid_value", "A user or key belongs to one org. Name that org instead of %s",
-			everyOrg)
+		return nil, invalid("org", "A user or key belongs to one org. Name that org instead of %s", everyOrg)
 	}
 	return h.opts.Defaults()
 }

@@ -27,7 +27,7 @@ func (h *limitHandler) resetLimit(c *call) (any, error) {
 	}
 	who := budget.Call{Org: org, User: how.User, Key: how.Key, IP: ip, Labels: labels}
 	if h.dir.isAll(org) {
-		return nil, wire.BadRequest("org", "invalid_value", "Each org has its own counters. Name one org")
+		return nil, invalid("org", "Each org has its own counters. Name one org")
 	}
 	if !l.Tells(who) {
 		return nil, wire.BadRequest(string(l.Subject), "missing_field",

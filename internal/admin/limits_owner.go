@@ -14,7 +14,7 @@ func ownerOf(c *call) (owner string, err error) {
 		case id == "":
 			continue
 		case owner != "":
-			return "", wire.BadRequest(kind, "invalid_value", "A limit belongs to one user, group or plan. Name one of them")
+			return "", invalid(kind, "A limit belongs to one user, group or plan. Name one of them")
 		}
 		if kind == "user" {
 			owner = id
@@ -60,8 +60,7 @@ func (h *limitHandler) mayOwn(org, owner string) error {
 		owner = ""
 	}
 	if kind == "group" && h.dir.isAll(org) {
-		return wire.BadRequest("org", "invalid_value", "The group %s belongs to one org. Name that org instead of %s", id,
-			everyOrg)
+		return invalid("org", "The group %s belongs to one org. Name that org instead of %s", id, everyOrg)
 	}
 	_, err := h.limitsOfOwner(org, owner)
 	return err

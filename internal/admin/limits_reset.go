@@ -94,7 +94,7 @@ func (h *resetHandler) chosen(org string, how *limitsReset) (
 	limits []budget.Limit, concerns func(budget.Subject, string) bool, err error,
 ) {
 	if h.dir.isAll(org) {
-		return nil, nil, wire.BadRequest("org", "invalid_value", "Each org has its own counters. Name one org")
+		return nil, nil, invalid("org", "Each org has its own counters. Name one org")
 	}
 	if _, err := h.limits.limitsOf(org, how.User, how.Key); err != nil { // unknown, or not of that user
 		return nil, nil, err

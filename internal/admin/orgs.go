@@ -2,14 +2,12 @@ package admin
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
-	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // Source is where something is defined: in the file, in Redis, or in both, in which case Redis
@@ -147,7 +145,7 @@ func (h *orgHandler) showOrg(c *call, id string) (any, error) {
 func (h *orgHandler) createOrg(c *call) (any, error) {
 	n := body[newOrg](c)
 	if n.ID == everyOrg {
-		return nil, wire.BadRequest("id", "invalid_value", "An org cannot have the name %s, which means every org where "+
+		return nil, invalid("id", "An org cannot have the name %s, which means every org where "+
 			"limits are set",
 			everyOrg)
 	}
@@ -188,23 +186,19 @@ func (h *orgHandler) deleteOrg(c *call) (any, error) {
 		refs = slices.Concat(refs, now.RaiseRefs(id), now.Brakes[id].Refs(id))
 	}
 	if len(refs) == 0 {
-		return nil, declared("org", id, "Disable it here, or remove it from the file")
+		return nil, declared("org", id)
 	}
 	return h.audit.remove(c, c.entry(id, id), refs...)
 }
 
 func exists(kind, id string) error {
-	return &wire.Error{
-		Status: http.StatusConflict, Type: "invalid_request_error", Code: kind + "_exists", Param: "id",
-		Message: fmt.Sprintf("The %s %q already exists", kind, id),
-	}
+	e := conflict(kind+"_exists", fmt.Sprintf("The %s %q already exists", kind, id))
+	e.Param = "id"
+	return e
 }
 
 // declared is the error for removing what the file defines.
-func declared(kind, id, advice string) error {
-	return &wire.Error{
-		Status: http.StatusConflict, Type: "invalid_request_error", Code: "declared_in_file",
-		Message: "The " + kind + " " + id + " is defined in the configuration file and has no runtime changes. " +
-			advice,
-	}
+func declared(kind, id string) error {
+	return conflict("declared_in_file", "The "+kind+" "+id+" is defined in the configuration file and has no runtime "+
+		"changes. Disable it here, or remove it from the file")
 }

@@ -84,10 +84,9 @@ func (h *overrideHandler) createOverride(c *call) (any, error) {
 	}
 	switch {
 	case !c.start.Before(n.Until):
-		return nil, wire.BadRequest("until", "invalid_value", "until must be in the future")
+		return nil, invalid("until", "until must be in the future")
 	case n.Until.Sub(c.start) > longest:
-		return nil, wire.BadRequest("until", "invalid_value",
-			"until is more than a year away. Change the limit's amount instead")
+		return nil, invalid("until", "until is more than a year away. Change the limit's amount instead")
 	}
 	id := wire.NewCallID()
 	changes := append(h.over(c, org),
@@ -166,7 +165,7 @@ func (n *newOverride) only(l *budget.Limit) (string, error) {
 			continue
 		}
 		if s.subject != l.Subject {
-			return "", wire.BadRequest(string(s.subject), "invalid_value",
+			return "", invalid(string(s.subject),
 				"The limit %s counts per %s, so its override cannot be for one %s", l.ID, l.Subject, s.subject)
 		}
 		return s.id, nil
@@ -177,7 +176,7 @@ func (n *newOverride) only(l *budget.Limit) (string, error) {
 // amounts parses what is added, or what replaces the amount.
 func (n *newOverride) amounts(m budget.Metric) (add, amount int64, err error) {
 	if (n.Add == "") == (n.Amount == "") {
-		return 0, 0, wire.BadRequest("add", "invalid_value", "Set either add or amount")
+		return 0, 0, invalid("add", "Set either add or amount")
 	}
 	if n.Amount != "" {
 		amount, err = quantity("amount", n.Amount, m)
@@ -199,13 +198,13 @@ func quantity(param, text string, m budget.Metric) (int64, error) {
 	q, err := settings.ParseQuantity(text)
 	switch {
 	case err != nil:
-		return 0, wire.BadRequest(param, "invalid_value", "%s: %v", param, err)
+		return 0, invalid(param, "%s: %v", param, err)
 	case q.Money != (m == budget.Cost) && q.Money:
-		return 0, wire.BadRequest(param, "invalid_value", "%s: this limit counts %s, not money; leave out the $", param, m)
+		return 0, invalid(param, "%s: this limit counts %s, not money; leave out the $", param, m)
 	case q.Money != (m == budget.Cost):
-		return 0, wire.BadRequest(param, "invalid_value", "%s: this limit is in money; did you mean $%s?", param, text)
+		return 0, invalid(param, "%s: this limit is in money; did you mean $%s?", param, text)
 	case q.N > budget.MaxAmount:
-		return 0, wire.BadRequest(param, "invalid_value", "%s: %s is too large", param, text)
+		return 0, invalid(param, "%s: %s is too large", param, text)
 	}
 	return q.N, nil
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget/ledger"
-	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // Refusal counts the calls of a user that a limit refused or delayed.
@@ -29,7 +28,7 @@ type Refusal struct {
 func (h *usageHandler) listRefusals(c *call) (any, error) {
 	q := c.r.URL.Query()
 	if by := q.Get("by"); by != "" && by != "hour" {
-		return nil, wire.BadRequest("by", "invalid_value", "by must be hour or omitted")
+		return nil, invalid("by", "by must be hour or omitted")
 	}
 	from, to, err := c.period()
 	if err != nil {
@@ -42,7 +41,7 @@ func (h *usageHandler) listRefusals(c *call) (any, error) {
 		from = to.Add(-25 * time.Hour)
 	}
 	if !from.Before(to) || to.Sub(from) > ledger.MostDays*24*time.Hour {
-		return nil, wire.BadRequest("from", "invalid_value", "from and to must span at most %d days", ledger.MostDays)
+		return nil, invalid("from", "from and to must span at most %d days", ledger.MostDays)
 	}
 	orgs, err := h.dir.wantedLedgers(c)
 	if err != nil {

@@ -34,7 +34,7 @@ func (h *replayer) replay(c *call, before, after *settings.Org, days int) (*Repl
 		return nil, nil
 	}
 	if days > replayDays {
-		return nil, wire.BadRequest("replay_days", "invalid_value", "replay_days must be at most %d", replayDays)
+		return nil, invalid("replay_days", "replay_days must be at most %d", replayDays)
 	}
 	select {
 	case h.replaying <- struct{}{}:

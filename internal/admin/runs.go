@@ -83,7 +83,7 @@ func (h *runHandler) createRun(c *call) (any, error) {
 	if n.Expires != "" {
 		w.Life, err = settings.ParseDuration(n.Expires)
 		if err != nil {
-			return nil, wire.BadRequest("expires_in", "invalid_value", "expires_in: %v", err)
+			return nil, invalid("expires_in", "expires_in: %v", err)
 		}
 	}
 	file := h.opts.File()
@@ -102,7 +102,7 @@ func (h *runHandler) createRun(c *call) (any, error) {
 func moneyOf(param, text string) (pricing.Nano, error) {
 	n, err := pricing.ParseUSD(text)
 	if err != nil {
-		return 0, wire.BadRequest(param, "invalid_value", `%s must be money such as "$5"`, param)
+		return 0, invalid(param, `%s must be money such as "$5"`, param)
 	}
 	return n, nil
 }

@@ -331,10 +331,9 @@ func public(err error) *wire.Error {
 	case errors.As(err, &e):
 		return e
 	case errors.Is(err, tenants.ErrConflict):
-		return &wire.Error{
-			Status: http.StatusConflict, Type: "invalid_request_error", Code: "changed_meanwhile",
-			Message: "Another administrator changed this in the meantime. Check it and try again", Err: err,
-		}
+		e := conflict("changed_meanwhile", "Another administrator changed this in the meantime. Check it and try again")
+		e.Err = err
+		return e
 	case errors.Is(err, tenants.ErrUnavailable), errors.Is(err, budget.ErrUnavailable), lua.Unavailable(err):
 		return wire.ServiceUnavailable("Redis is unavailable. If this was a change, it may have been applied; "+
 			"check before retrying", time.Second, err)

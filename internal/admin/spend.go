@@ -10,7 +10,6 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // Spend is what orgs spent in a period, by groups of calls. Amounts are in nano-USD; those of the
@@ -83,7 +82,7 @@ func (h *usageHandler) getSpend(c *call) (any, error) {
 	}
 	steps := int((q.To.Sub(q.From) + q.Step - 1) / q.Step)
 	if limit*steps > maxSpendCells {
-		return nil, wire.BadRequest("limit", "invalid_value", "%d groups with %d steps each are more than %d amounts: "+
+		return nil, invalid("limit", "%d groups with %d steps each are more than %d amounts: "+
 			"choose a longer step or a lower limit", limit, steps, maxSpendCells)
 	}
 	now, err := h.report(c.r.Context(), q)
@@ -190,7 +189,7 @@ func (h *usageHandler) spendQuery(c *call) (q ledger.Query, err error) {
 	}
 	q.By, err = ledger.ParseBy(cmp.Or(c.r.URL.Query().Get("by"), "user"))
 	if err != nil {
-		return q, wire.BadRequest("by", "invalid_value", "by: %v", err)
+		return q, invalid("by", "by: %v", err)
 	}
 	q.Filter, err = h.filter(c)
 	if err != nil {
@@ -207,18 +206,17 @@ func (h *usageHandler) spendQuery(c *call) (q ledger.Query, err error) {
 	}
 	q.Step, err = ledger.ParseStep(c.r.URL.Query().Get("step"), q.To.Sub(q.From))
 	if err != nil {
-		return q, wire.BadRequest("step", "invalid_value", "%v", err)
+		return q, invalid("step", "%v", err)
 	}
 	q.From = q.From.Truncate(q.Step)
 	if end := q.To.Truncate(q.Step); end.Before(q.To) {
 		q.To = end.Add(q.Step)
 	}
 	if !q.From.Before(q.To) || q.To.Sub(q.From) > ledger.MostDays*24*time.Hour {
-		return q, wire.BadRequest("from", "invalid_value", "from must be before to, by at most %d days", ledger.MostDays)
+		return q, invalid("from", "from must be before to, by at most %d days", ledger.MostDays)
 	}
 	if q.To.Sub(q.From)/q.Step > maxSpendSteps {
-		return q, wire.BadRequest("step", "invalid_value", "step is too short for this period: at most %d steps",
-			maxSpendSteps)
+		return q, invalid("step", "step is too short for this period: at most %d steps", maxSpendSteps)
 	}
 	return q, nil
 }
@@ -227,13 +225,13 @@ func (h *usageHandler) spendQuery(c *call) (q ledger.Query, err error) {
 func (h *usageHandler) filter(c *call) (ledger.Filter, error) {
 	text := strings.Join(c.r.URL.Query()["filter"], " ")
 	if len(text) > maxFilterText {
-		return ledger.Filter{}, wire.BadRequest("filter", "invalid_value", "filter has more than %d bytes", maxFilterText)
+		return ledger.Filter{}, invalid("filter", "filter has more than %d bytes", maxFilterText)
 	}
 	f, err := ledger.ParseFilter(text, func(name string) bool {
 		return slices.ContainsFunc(h.opts.Policy().Labels, func(l guard.Label) bool { return l.Name == name })
 	})
 	if err != nil {
-		return f, wire.BadRequest("filter", "invalid_value", "filter: %v", err)
+		return f, invalid("filter", "filter: %v", err)
 	}
 	return f, nil
 }

@@ -142,7 +142,7 @@ func (h *systemHandler) grouped(c *call) (from top.Source, err error) {
 	}
 	from.By, err = ledger.DimensionOf(by)
 	if err != nil {
-		return from, wire.BadRequest("by", "invalid_value", "by: %v", err)
+		return from, invalid("by", "by: %v", err)
 	}
 	from.FilterText = strings.Join(c.r.URL.Query()["filter"], " ")
 	from.Filter, err = h.usage.filter(c)

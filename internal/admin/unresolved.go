@@ -3,6 +3,7 @@ package admin
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -35,7 +36,7 @@ type resolution struct {
 	By     string `json:"by,omitempty" help:"with --config: who makes the change (default: your OS user); otherwise the administrator"` // author; only for local commands
 }
 
-func viewUnresolved(u *budget.Unresolved) Unresolved {
+func viewUnresolved(u budget.Unresolved) Unresolved {
 	v := Unresolved{Entry: u.Entry}
 	if u.Booked != nil {
 		v.Booked = &Booked{u.Booked.Kind, int64(u.Booked.Total)}
@@ -49,11 +50,7 @@ func (h *ledgerHandler) listUnresolved(c *call) (any, error) {
 		return nil, err
 	}
 	list, err := h.unresolved(c, org)
-	var out []Unresolved
-	for i := range list {
-		out = append(out, viewUnresolved(&list[i]))
-	}
-	return listOf(out), err
+	return views(slices.Values(list), viewUnresolved), err
 }
 
 // unresolved reads an org's list, with the ledger entries of its calls.
@@ -70,7 +67,7 @@ func (h *ledgerHandler) resolve(c *call) (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("call")
 	n := body[resolution](c)
 	if n.Action != "charge" && n.Action != "drop" {
-		return nil, wire.BadRequest("action", "invalid_value", "action must be charge or drop")
+		return nil, invalid("action", "action must be charge or drop")
 	}
 	if err := h.dir.known(org); err != nil {
 		return nil, err

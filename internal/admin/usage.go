@@ -10,7 +10,6 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -183,15 +182,15 @@ func (h *usageHandler) report(ctx context.Context, q ledger.Query) (out *ledger.
 func (h *usageHandler) by(names []string) ([]ledger.Dimension, error) {
 	by, err := ledger.ParseBy(strings.Join(names, ","))
 	if err != nil {
-		return nil, wire.BadRequest("by", "invalid_value", "by: %v", err)
+		return nil, invalid("by", "by: %v", err)
 	}
 	label, err := ledger.LabelOf(names)
 	if err != nil {
-		return nil, wire.BadRequest("by", "invalid_value", "by: %v", err)
+		return nil, invalid("by", "by: %v", err)
 	}
 	named := func(l guard.Label) bool { return l.Name == label }
 	if label != "" && label != budget.GroupLabel && !slices.ContainsFunc(h.opts.Policy().Labels, named) {
-		return nil, wire.BadRequest("by", "invalid_value", "There is no label %.40q in the configuration", label)
+		return nil, invalid("by", "There is no label %.40q in the configuration", label)
 	}
 	return by, nil
 }
@@ -201,7 +200,7 @@ func (h *usageHandler) usagePeriod(c *call) (q ledger.Query, hours bool, err err
 	asked := c.r.URL.Query()
 	q.Zone, err = ledger.Zone(asked.Get("tz"))
 	if err != nil {
-		return q, false, wire.BadRequest("tz", "invalid_value", "tz: %v", err)
+		return q, false, invalid("tz", "tz: %v", err)
 	}
 	now, from, to := c.start.In(q.Zone), cmp.Or(asked.Get("from"), "today"), cmp.Or(asked.Get("to"), "today")
 	q.From, _, err = instant("from", from, now)
@@ -218,7 +217,7 @@ func (h *usageHandler) usagePeriod(c *call) (q ledger.Query, hours bool, err err
 	}
 	longest := (ledger.MostDays*24 + 1) * time.Hour // one hour more, for clock changes
 	if !q.From.Before(q.To) || q.To.Sub(q.From) > longest {
-		return q, false, wire.BadRequest("from", "invalid_value", "from and to must span 1 to %d days", ledger.MostDays)
+		return q, false, invalid("from", "from and to must span 1 to %d days", ledger.MostDays)
 	}
 	return q, hours || q.Zone != time.UTC, nil
 }
@@ -227,7 +226,7 @@ func (h *usageHandler) usagePeriod(c *call) (q ledger.Query, hours bool, err err
 func instant(name, text string, now time.Time) (begin, end time.Time, err error) {
 	begin, end, err = ledger.Instant(text, now)
 	if err != nil {
-		err = wire.BadRequest(name, "invalid_value", "%s %v", name, err)
+		err = invalid(name, "%s %v", name, err)
 	}
 	return begin, end, err
 }
@@ -246,7 +245,7 @@ func labelsOf(pairs []string) (budget.Labels, error) {
 func newLabels(values map[string]string) (budget.Labels, error) {
 	labels, err := budget.NewLabels(values)
 	if err != nil {
-		return "", wire.BadRequest("label", "invalid_value", "label: %v", err)
+		return "", invalid("label", "label: %v", err)
 	}
 	return labels, nil
 }

@@ -144,7 +144,7 @@ func (h *userHandler) deleteUser(c *call) (any, error) {
 		}
 	}
 	if len(refs) == 0 {
-		return nil, declared("user", id, "Disable it here, or remove it from the file")
+		return nil, declared("user", id)
 	}
 	return h.audit.remove(c, c.entry(org, id), refs...)
 }
