@@ -229,8 +229,8 @@ func (r *reading) labelSums(ctx context.Context, org string) error {
 // ErrEnough ends a reading of entries without an error.
 var ErrEnough = errors.New("ledger: enough read")
 
-// Newest calls fn with an org's entries of a period, at most so many, newest first, until it returns ErrEnough. If entries
-// were left out because of the number, since is the time of the oldest that was read; otherwise it is zero.
+// Newest calls fn with an org's entries of a period, at most so many, newest first, until it returns ErrEnough.
+// If entries were left out because of the number, since is the time of the oldest that was read; otherwise zero.
 func Newest(ctx context.Context, books *budget.Ledger, org string, from, to time.Time, most int,
 	fn func(budget.Entry) error,
 ) (since time.Time, err error) {

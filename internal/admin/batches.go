@@ -99,7 +99,8 @@ func (h *batchHandler) cancelBatch(c *call) (any, error) {
 	if h.opts.Batches == nil {
 		return nil, noWork("batches")
 	}
-	before, err := h.opts.Batches.Batch(c.r.Context(), c.r.PathValue("org"), c.r.PathValue("user"), c.r.PathValue("batch"))
+	before, err := h.opts.Batches.Batch(c.r.Context(), c.r.PathValue("org"), c.r.PathValue("user"),
+		c.r.PathValue("batch"))
 	if err != nil {
 		return nil, batchError(err)
 	}

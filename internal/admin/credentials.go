@@ -58,8 +58,8 @@ func (h *credentialHandler) setCredential(c *call) (any, error) {
 	}
 	ring := h.opts.Seal()
 	if ring == nil && !n.Clear {
-		return nil, conflict("no_seal_key", "No key is configured to encrypt the credential. Set queue.seal_keys, or use "+
-			"clear (--clear) to store it in Redis unencrypted")
+		return nil, conflict("no_seal_key", "No key is configured to encrypt the credential. Set queue.seal_keys, or "+
+			"use clear (--clear) to store it in Redis unencrypted")
 	}
 	ref := tenants.Ref{Kind: tenants.KindCredential, Org: org, ID: provider}
 	record, err := change(c, h.audit, c.entry(org, provider), ref, func(r *tenants.Credential) error {

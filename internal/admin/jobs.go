@@ -278,7 +278,8 @@ func (h *jobHandler) endJob(c *call, q *queue.Queue, before *queue.Job) (Job, er
 	if err != nil {
 		return Job{}, jobError(err)
 	}
-	return viewJob(after), h.audit.commit(c, c.entryOf("cancelJob", before.Org, before.ID), viewJob(before), viewJob(after))
+	return viewJob(after), h.audit.commit(c, c.entryOf("cancelJob", before.Org, before.ID), viewJob(before),
+		viewJob(after))
 }
 
 func (h *jobHandler) replayJob(c *call) (any, error) {

@@ -264,7 +264,8 @@ func decided(r *tenants.RaiseRequest, status tenants.RaiseStatus) error {
 		what += ", with " + pricing.Nano(r.Decision.Amount).Trimmed() + " until " +
 			r.Decision.Until.UTC().Format(time.RFC3339)
 	}
-	return conflict("limit_request_decided", "The request is already "+what+". Change the limit with an override instead")
+	return conflict("limit_request_decided",
+		"The request is already "+what+". Change the limit with an override instead")
 }
 
 // announce sends the event of a decision. The decision is made; a failure is only logged.

@@ -73,7 +73,8 @@ func (h *stopHandler) stop(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	record, err := change(c, h.audit, c.entry(c.r.PathValue("org"), ""), tenants.StopRef(org), func(s *tenants.Stop) error {
+	e := c.entry(c.r.PathValue("org"), "")
+	record, err := change(c, h.audit, e, tenants.StopRef(org), func(s *tenants.Stop) error {
 		s.By, s.Reason = c.actor.id, c.why
 		return nil
 	})

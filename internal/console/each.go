@@ -33,7 +33,8 @@ func (c *Console) lastSubjects(ctx context.Context, org string) (subjects, error
 			out[kind] = append(out[kind], id)
 		}
 	}
-	_, err := ledger.Newest(ctx, c.o.Budget.Ledger, org, now.AddDate(0, 0, -1), now, lookedAt, func(e budget.Entry) error {
+	from := now.AddDate(0, 0, -1)
+	_, err := ledger.Newest(ctx, c.o.Budget.Ledger, org, from, now, lookedAt, func(e budget.Entry) error {
 		add(budget.Key, e.Key)
 		add(budget.IP, e.IP)
 		return nil

@@ -76,7 +76,8 @@ func (c *callPage) countTails(ctx context.Context, view *callView) error {
 	if from.IsZero() {
 		return nil
 	}
-	since, err := ledger.Newest(ctx, c.o.Budget.Ledger, view.Org, from, view.Began, thenRead, func(e budget.Entry) error {
+	books := c.o.Budget.Ledger
+	since, err := ledger.Newest(ctx, books, view.Org, from, view.Began, thenRead, func(e budget.Entry) error {
 		for i := range view.Limits {
 			if l := &view.Limits[i]; !e.At.Before(l.tail) {
 				l.count(&e, view)
@@ -109,7 +110,8 @@ func (c *callPage) countOlder(ctx context.Context, view *callView, l *callLimit)
 			l.add(int64(row.Cost), row.Input+row.Output, row.Calls)
 		}
 	}
-	since, err := ledger.Newest(ctx, c.o.Budget.Ledger, view.Org, l.start, first, thenRead, func(e budget.Entry) error {
+	books := c.o.Budget.Ledger
+	since, err := ledger.Newest(ctx, books, view.Org, l.start, first, thenRead, func(e budget.Entry) error {
 		l.count(&e, view)
 		return nil
 	})

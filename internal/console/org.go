@@ -273,8 +273,8 @@ func (c *Console) user(v *visit) error {
 // source returns where a user is defined; one that could not be read counts as of the file, which nobody deletes here.
 func (v *visit) source(org, user string) admin.Source {
 	var u admin.User
-	if status, _ := v.ask(v.r.Context(), http.MethodGet, "/orgs/"+url.PathEscape(org)+"/users/"+url.PathEscape(user), nil,
-		&u); status != http.StatusOK {
+	path := "/orgs/" + url.PathEscape(org) + "/users/" + url.PathEscape(user)
+	if status, _ := v.ask(v.r.Context(), http.MethodGet, path, nil, &u); status != http.StatusOK {
 		return admin.File
 	}
 	return u.Source

@@ -178,7 +178,8 @@ func (c *whatIfPage) lastCalls(ctx context.Context, view *whatIfView, answer *wh
 	r, read := simulate.NewReader(), 0
 	answer.To = c.o.Now()
 	answer.From = answer.To.AddDate(0, 0, -view.Days)
-	since, err := ledger.Newest(ctx, c.o.Budget.Ledger, view.Org, answer.From, answer.To, whatIfCalls, func(e budget.Entry) error {
+	books := c.o.Budget.Ledger
+	since, err := ledger.Newest(ctx, books, view.Org, answer.From, answer.To, whatIfCalls, func(e budget.Entry) error {
 		read++
 		if read%1024 == 0 && ctx.Err() != nil {
 			return ctx.Err()
