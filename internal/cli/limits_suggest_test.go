@@ -47,7 +47,7 @@ func TestLimitsSuggest(t *testing.T) {
 	log := history(t)
 	table := says(t, "limits", "suggest", "--log", log, "--window", "10m,1d", "--percentile", "70", "--heavy", "0")
 	for _, want := range []string{
-		"acme: 660 calls of 4 users for $39.60", "no limit with a window of 1d: the calls span only 1h59m",
+		"acme: 660 calls of 4 users for $39.60", "no limit with a window of 1d: the calls span only 1h 59m",
 		"70 %", "each user", "4 users", "12 x 10m", "org-bucket", "all combined", "batch 287",
 	} {
 		if !strings.Contains(table, want) {
