@@ -52,7 +52,8 @@ var ownRules = map[string]struct {
 	subject, only string // what is said of others
 }{
 	"user": {
-		[]string{"user"}, "a limit under a user must have subject user",
+		[]string{"user"},
+		"a limit under a user must have subject user",
 		"a limit under a user applies only to that user; remove only",
 	},
 	"group": {
@@ -61,7 +62,8 @@ var ownRules = map[string]struct {
 		"a limit under a group applies only to its users; remove only",
 	},
 	"plan": {
-		[]string{"user"}, "a limit of a plan counts each user or key that has the plan; remove subject and only",
+		[]string{"user"},
+		"a limit of a plan counts each user or key that has the plan; remove subject and only",
 		"a limit of a plan counts each user or key that has the plan; remove subject and only",
 	},
 }

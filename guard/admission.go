@@ -136,10 +136,10 @@ func (ad *admission) beginWithout(ctx context.Context, c *Call, who budget.Call,
 		if asked {
 			ad.settler.voidLate(ctx, who, c.Plan.Caps)
 		}
-		ad.metrics.without.WithLabelValues(string(mode), "refused").Inc()
+		ad.metrics.without.WithLabelValues(mode, "refused").Inc()
 		return nil, c.Plan.away(err)
 	}
-	ad.metrics.without.WithLabelValues(string(mode), "admitted").Inc()
+	ad.metrics.without.WithLabelValues(mode, "admitted").Inc()
 	c.holds(h, c.Plan.Output)
 	c.Without = mode
 	return c, nil

@@ -73,7 +73,7 @@ func TestGone(t *testing.T) {
 		{"plain", "gpt-4o", "", Finish, head, Completed, false},
 	}
 	for _, c := range cases {
-		t.Run(c.name+" "+string(c.policy)+" "+[]string{"head", "mid", "last", "deaf"}[c.when], func(t *testing.T) {
+		t.Run(c.name+" "+c.policy+" "+[]string{"head", "mid", "last", "deaf"}[c.when], func(t *testing.T) {
 			r.org = &Org{Org: settings.Org{ID: "acme", OnDisconnect: c.policy}, Limits: r.org.Limits}
 			before, seen := r.used(), len(r.fake.Log())
 			ctx, cancel := context.WithCancel(t.Context())

@@ -80,7 +80,7 @@ func (c *circuit) told(org *Org, tags []string, err error, now time.Time) {
 	o.failures++
 	if o.failures == trips {
 		o.probe = now.Add(probeEvery)
-		c.log.Error("store unavailable", "org", tags[0], "on_store_failure", string(org.OnStoreFailure), "err", err)
+		c.log.Error("store unavailable", "org", tags[0], "on_store_failure", org.OnStoreFailure, "err", err)
 	}
 }
 

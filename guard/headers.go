@@ -52,7 +52,7 @@ func (c *Call) tell(h http.Header) {
 		t.number(HeaderWaited, c.Waited.Milliseconds())
 	}
 	if c.Without != "" {
-		t.text(HeaderWithout, string(c.Without))
+		t.text(HeaderWithout, c.Without)
 	}
 	r := c.limitReport(back)
 	t.limits(&r)

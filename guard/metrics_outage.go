@@ -26,6 +26,6 @@ func (c *outageCollector) Collect(ch chan<- prometheus.Metric) {
 	c.outage.Check()
 	away := c.outage.Away()
 	for _, mode := range []StoreFailure{Deny, Local, Allow} {
-		ch <- prometheus.MustNewConstMetric(c.away, prometheus.GaugeValue, float64(away[mode]), string(mode))
+		ch <- prometheus.MustNewConstMetric(c.away, prometheus.GaugeValue, float64(away[mode]), mode)
 	}
 }

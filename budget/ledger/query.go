@@ -229,14 +229,20 @@ func (r *reading) labelSums(ctx context.Context, org string) error {
 // ErrEnough ends a reading of entries without an error.
 var ErrEnough = errors.New("ledger: enough read")
 
-// Newest calls fn with an org's entries of a period, at most so many, newest first, until it returns ErrEnough.
-// If entries were left out because of the number, since is the time of the oldest that was read; otherwise zero.
-func Newest(ctx context.Context, books *budget.Ledger, org string, from, to time.Time, most int,
-	fn func(budget.Entry) error,
-) (since time.Time, err error) {
+// Newest are an org's newest entries of a span, at most Most.
+type Newest struct {
+	Books *budget.Ledger
+	Org   string
+	budget.Span
+	Most int
+}
+
+// Each calls fn with the entries, newest first, until it returns ErrEnough. If entries were left out because of Most,
+// since is the time of the oldest that was read; otherwise zero.
+func (n Newest) Each(ctx context.Context, fn func(budget.Entry) error) (since time.Time, err error) {
 	read, last := 0, time.Time{}
-	err = books.Recent(ctx, org, from, to, func(e budget.Entry) error {
-		if read == most {
+	err = n.Books.Recent(ctx, n.Org, n.From, n.To, func(e budget.Entry) error {
+		if read == n.Most {
 			since = last
 			return ErrEnough
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
@@ -94,7 +95,9 @@ func (h *replayer) replayed(ctx context.Context, trace *simulate.Trace, o *setti
 // lastCalls reads the newest calls of the last days.
 func (h *replayer) lastCalls(ctx context.Context, org string, now time.Time, out *Replay) (*simulate.Trace, error) {
 	r := simulate.NewReader()
-	since, err := ledger.Newest(ctx, h.opts.Budget.Ledger, org, now.AddDate(0, 0, -out.Days), now, replayCalls, r.Entry)
+	since, err := ledger.Newest{
+		Books: h.opts.Budget.Ledger, Org: org, Span: budget.Span{From: now.AddDate(0, 0, -out.Days), To: now}, Most: replayCalls,
+	}.Each(ctx, r.Entry)
 	if err != nil {
 		return nil, err
 	}

@@ -355,6 +355,7 @@ func (s *Server) spendingRoutes() []Operation {
 			Lines: true, Answer: budget.AuditRecord{}, serve: s.ledger.listCorrections,
 			Commands: []Command{{
 				Use: "usage audit", Short: "List manual billing corrections", Example: "usage audit --from 2026-11", Orgs: "ledgers",
+				None: "no corrections in the period",
 				Columns: []string{
 					"at:time (UTC);second", "org:org", "user:user", "action:action", "amount_nano:amount;usd", "by:by", "reason:reason",
 					"limits:limits;comma", "id:id",

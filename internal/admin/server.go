@@ -184,8 +184,11 @@ func (s *Server) setHandlers(o *Options) {
 	s.keys = &keyHandler{b, s.overrides, s.jobs, s.runs}
 	s.declarations = &declarationHandler{b, s.keys, newReplayer(o)}
 	s.orgData = &orgDataHandler{b, s.jobs, s.orgs.getOrg, []ofOrg{
-		{"user", s.users.listUsers}, {"key", s.keys.listKeys}, {"limit", s.limits.listLimits},
-		{"override", s.overrides.listOverrides}, {"limit_request", s.requests.ofOrg},
+		{"user", s.users.listUsers},
+		{"key", s.keys.listKeys},
+		{"limit", s.limits.listLimits},
+		{"override", s.overrides.listOverrides},
+		{"limit_request", s.requests.ofOrg},
 		{"credential", s.credentials.listCredentials},
 	}}
 	s.usage = &usageHandler{b, make(chan struct{}, 2)}

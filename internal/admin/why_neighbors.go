@@ -147,11 +147,12 @@ var byCaller = ledger.By("user", "key", "model", "provider", "endpoint")
 func (h *whyHandler) charges(c *call, org string, since time.Time, add func(charge)) error {
 	now := c.start.Add(time.Minute)
 	if now.Sub(since) <= neighborExact+time.Minute {
-		_, err := ledger.Newest(c.r.Context(), h.opts.Budget.Ledger, org, since, now, neighborRecent,
-			func(e budget.Entry) error {
-				add(charge{e.Call, int64(e.Cost), e.Usage.Input + e.Usage.Output, 1, false})
-				return nil
-			})
+		_, err := ledger.Newest{
+			Books: h.opts.Budget.Ledger, Org: org, Span: budget.Span{From: since, To: now}, Most: neighborRecent,
+		}.Each(c.r.Context(), func(e budget.Entry) error {
+			add(charge{e.Call, int64(e.Cost), e.Usage.Input + e.Usage.Output, 1, false})
+			return nil
+		})
 		return err
 	}
 	q := ledger.Query{Orgs: []string{org}, From: since, To: now, By: byCaller}

@@ -143,7 +143,8 @@ func (f *adminFlags) openLocal(ctx context.Context) (*adminClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &adminClient{do: inProcess(api.As(osUser())), base: "http://localhost", reason: f.reason, close: end}, nil
+	do := inProcess(api.As(osUser())) //nolint:bodyclose // whoever sends a request closes the body
+	return &adminClient{do: do, base: "http://localhost", reason: f.reason, close: end}, nil
 }
 
 // localAPI opens the API of the configuration's Redis in this process.

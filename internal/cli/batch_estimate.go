@@ -166,6 +166,7 @@ func quoteTable(w io.Writer, v quoted) error {
 		v.Total.Model = "total"
 		rows = append(rows, v.Total)
 	}
-	return tableOf(w, rows, "model:MODEL", "requests:REQUESTS", "input_tokens:INPUT TOKENS", "max_output_tokens:MAX OUTPUT",
+	return tableOf(w, rows, "model:MODEL", "requests:REQUESTS", "input_tokens:INPUT TOKENS",
+		"max_output_tokens:MAX OUTPUT",
 		"expected_usd:EXPECTED;dollars", "at_most_usd:MAX COST;dollars")
 }

@@ -34,8 +34,8 @@ func jobTable(w io.Writer, jobs []jobLine) error {
 	if len(jobs) == 0 {
 		return nil
 	}
-	g := gridOf(w, jobs, "id:id", "status:status", "created_at:age;age", "pool:pool", "class:class", "org:org", "user:user",
-		"model:model", "attempts:tries")
+	g := gridOf(w, jobs, "id:id", "status:status", "created_at:age;age", "pool:pool", "class:class", "org:org",
+		"user:user", "model:model", "attempts:tries")
 	g.head, g.numbers = append(g.head, "cost", ""), append(g.numbers, true, false)
 	for i := range jobs {
 		g.rows[i] = append(g.rows[i], jobCost(w, &jobs[i]), jobNote(&jobs[i]))

@@ -35,6 +35,9 @@ func getLimits(c *cobra.Command, o *operated, a *adminClient) error {
 	}
 	if len(l.Data) == 0 {
 		fmt.Fprintln(c.ErrOrStderr(), noLimits(o.values["org"], a.ownLimits(c.Context(), o, "")))
+		if o.output == "table" {
+			return nil
+		}
 	}
 	return o.list(c, reflect.ValueOf(l.Data))
 }

@@ -82,7 +82,10 @@ func updatePrices(c *cobra.Command, f *updateFlags, source string) error {
 	if f.output == "table" {
 		fmt.Fprintf(c.ErrOrStderr(), "%s: models compared: %d; differ: %d\n", list.path, u.Compared, len(u.Changed))
 	}
-	if err := render(c.OutOrStdout(), f.output, u.shown, func(w io.Writer) error { return differenceTable(w, u.shown, "now", "list") }); err != nil {
+	err = render(c.OutOrStdout(), f.output, u.shown, func(w io.Writer) error {
+		return differenceTable(w, u.shown, "now", "list")
+	})
+	if err != nil {
 		return err
 	}
 	if u.Compared == 0 {

@@ -111,7 +111,8 @@ func flowTable(w io.Writer, v *admin.QueuePool, most int) error {
 		}
 		parked[p.Org+" "+p.User] = what + ", for " + figures.Lasting(max(time.Until(p.Until), 0))
 	}
-	g := gridOf(w, v.Flows[:min(len(v.Flows), max(most, 0))], "org:org", "user:user", "class:class", "jobs:jobs", "high:high",
+	g := gridOf(w, v.Flows[:min(len(v.Flows), max(most, 0))], "org:org", "user:user", "class:class", "jobs:jobs",
+		"high:high",
 		"low:low", "tokens:tokens")
 	g.indent, g.head, g.numbers = "  ", append(g.head, "oldest", "paused"), append(g.numbers, true, false)
 	for i := range g.rows {

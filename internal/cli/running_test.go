@@ -1,7 +1,6 @@
 package cli_test
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
@@ -50,15 +49,4 @@ func (l *live) ask(args ...string) string {
 		l.t.Fatalf("llmguard %s: exit code %d\n%s%s", strings.Join(args, " "), code, out, notes)
 	}
 	return out
-}
-
-// reader creates a read-only administrator and returns the key.
-func (l *live) reader() string {
-	l.t.Helper()
-	var made struct{ Secret string }
-	l.read(&made, "admins", "create", "viewer", "--read-only")
-	await(l.t, "the process knows the new administrator", func() bool {
-		return status(l.app.AdminURL()+"/admin/v1/orgs", made.Secret) == http.StatusOK
-	})
-	return made.Secret
 }

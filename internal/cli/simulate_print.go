@@ -119,7 +119,8 @@ func (f *simulateFlags) printLines(reports []simulate.Report, w io.Writer) error
 func printLimits(r simulate.Report, w io.Writer) error {
 	if len(r.Limits) > 0 {
 		fmt.Fprintf(w, "\nlimits that held calls back under %s\n", r.Policy)
-		err := tableOf(w, r.Limits, "limit:limit", "waited:waited", "wait_p95_ms:p95;span", "gave_up:gave up", "refused:refused")
+		err := tableOf(w, r.Limits, "limit:limit", "waited:waited", "wait_p95_ms:p95;span", "gave_up:gave up",
+			"refused:refused")
 		if err != nil {
 			return err
 		}
@@ -159,7 +160,8 @@ func simulateCSV(w io.Writer, reports []simulate.Report) error {
 			all = append(all, line{r.Policy, l})
 		}
 	}
-	return csvOf(w, all, "policy:policy;text", "org:org", "user:user;text", "key:key;text", "model:model;text", "calls:calls",
+	return csvOf(w, all, "policy:policy;text", "org:org", "user:user;text", "key:key;text", "model:model;text",
+		"calls:calls",
 		"at_once:at_once", "waited:waited", "wait_p50_ms:wait_p50_ms;int", "wait_p95_ms:wait_p95_ms;int",
 		"wait_p99_ms:wait_p99_ms;int", "wait_max_ms:wait_max_ms;int", "gave_up:gave_up", "refused:refused",
 		"spend_nano:spend_usd;decimal", "not_spent_nano:not_spent_usd;decimal", "recorded_nano:recorded_usd;decimal")

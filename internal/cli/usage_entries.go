@@ -32,7 +32,10 @@ var filterFlags = []struct{ flag, field, help string }{
 	{"model", "model", "only models that match this pattern (* matches any characters)"},
 	{"kind", "kind", "only one of " + strings.Join(kinds, ", ")},
 	{"call", "id", "only the entries of this call, with its corrections"},
-	{"outcome", "outcome", "only calls with this outcome, such as completed, client_gone or cached (from the response cache)"},
+	{
+		"outcome", "outcome",
+		"only calls with this outcome, such as completed, client_gone or cached (from the response cache)",
+	},
 }
 
 var kinds = []string{
@@ -61,7 +64,8 @@ func (f *filter) conditions() (string, error) {
 		return "", misused("--kind %s: expected one of %s", kind, strings.Join(kinds, ", "))
 	}
 	if _, ok := wire.CallTime(call); call != "" && !ok && kind != budget.KindAdjust {
-		return "", misused("--call %s: this is not a call's id (26 letters and digits, as in the log and in X-Request-Id)", call)
+		return "", misused("--call %s: this is not a call's id (26 letters and digits, as in the log and in X-Request-Id)",
+			call)
 	}
 	var all []string
 	for _, one := range filterFlags {

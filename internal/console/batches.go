@@ -111,7 +111,9 @@ const lookedAt = 2000
 func (c *Console) lastEntries(ctx context.Context, org, user string, n int) ([]budget.Entry, error) {
 	var out []budget.Entry
 	from, to := c.o.Now().AddDate(0, 0, -days), c.o.Now().Add(time.Minute)
-	_, err := ledger.Newest(ctx, c.o.Budget.Ledger, org, from, to, lookedAt, func(e budget.Entry) error {
+	_, err := ledger.Newest{
+		Books: c.o.Budget.Ledger, Org: org, Span: budget.Span{From: from, To: to}, Most: lookedAt,
+	}.Each(ctx, func(e budget.Entry) error {
 		if e.User == user {
 			out = append(out, e)
 		}

@@ -34,7 +34,9 @@ func (c *Console) lastSubjects(ctx context.Context, org string) (subjects, error
 		}
 	}
 	from := now.AddDate(0, 0, -1)
-	_, err := ledger.Newest(ctx, c.o.Budget.Ledger, org, from, now, lookedAt, func(e budget.Entry) error {
+	_, err := ledger.Newest{
+		Books: c.o.Budget.Ledger, Org: org, Span: budget.Span{From: from, To: now}, Most: lookedAt,
+	}.Each(ctx, func(e budget.Entry) error {
 		add(budget.Key, e.Key)
 		add(budget.IP, e.IP)
 		return nil

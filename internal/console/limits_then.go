@@ -77,7 +77,9 @@ func (c *callPage) countTails(ctx context.Context, view *callView) error {
 		return nil
 	}
 	books := c.o.Budget.Ledger
-	since, err := ledger.Newest(ctx, books, view.Org, from, view.Began, thenRead, func(e budget.Entry) error {
+	since, err := ledger.Newest{
+		Books: books, Org: view.Org, Span: budget.Span{From: from, To: view.Began}, Most: thenRead,
+	}.Each(ctx, func(e budget.Entry) error {
 		for i := range view.Limits {
 			if l := &view.Limits[i]; !e.At.Before(l.tail) {
 				l.count(&e, view)
@@ -111,7 +113,9 @@ func (c *callPage) countOlder(ctx context.Context, view *callView, l *callLimit)
 		}
 	}
 	books := c.o.Budget.Ledger
-	since, err := ledger.Newest(ctx, books, view.Org, l.start, first, thenRead, func(e budget.Entry) error {
+	since, err := ledger.Newest{
+		Books: books, Org: view.Org, Span: budget.Span{From: l.start, To: first}, Most: thenRead,
+	}.Each(ctx, func(e budget.Entry) error {
 		l.count(&e, view)
 		return nil
 	})

@@ -13,11 +13,6 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-const bareAndOpen = acme + `
-  - {id: bare, users: [{id: eve}]}
-  - {id: shadowed, limits: [{name: day, amount: $5, calendar: day, mode: shadow}]}
-`
-
 // The first page lists what the checks find with links, buttons and fixes, and nothing that is fine.
 func TestOverviewSaysWhatIsWrong(t *testing.T) {
 	r := newRig(t, acme)

@@ -78,7 +78,10 @@ func (c *Console) overview(v *visit) error {
 	}
 	var at time.Time
 	view.Problems, at, _ = c.findings.load(ctx)
-	view.Checked = !at.IsZero()
+	view.Checked = time.Since(at) < 2*findingsAge
+	if !view.Checked {
+		view.Problems = nil
+	}
 	return v.show("overview", "Overview", view)
 }
 

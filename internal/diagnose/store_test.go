@@ -93,10 +93,13 @@ func TestRedis(t *testing.T) {
 		{"error waitaof1, and redis is older than 7.2" + answers, values{"min-replicas-to-write": "1"}, values{
 			"durability": "waitaof1", "connected_slaves": "1", "redis_version": "7.0.15",
 		}},
-		{"warning no append-only file | error waitaof1, and redis has no append-only file" + answers,
-			values{"min-replicas-to-write": "1", "appendonly": "no"}, values{
+		{
+			"warning no append-only file | error waitaof1, and redis has no append-only file" + answers,
+			values{"min-replicas-to-write": "1", "appendonly": "no"},
+			values{
 				"durability": "waitaof1", "connected_slaves": "1", "redis_version": "7.4.6",
-			}},
+			},
+		},
 
 		{"warning 9.0.0 is newer than this llmguard" + answers, nil, values{"redis_version": "9.0.0"}},
 		{"warning valkey 10.0.0 is newer" + answers, nil, values{"valkey_version": "10.0.0"}},

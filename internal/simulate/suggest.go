@@ -157,7 +157,8 @@ func (s *suggesting) suggest() (OrgSuggestions, error) {
 	for _, w := range s.o.Windows {
 		if to.Sub(from) < w {
 			s.out.Notes = append(s.out.Notes,
-				fmt.Sprintf("no limit with a window of %s: the calls span only %s", settings.DurationText(w), figures.Lasting(to.Sub(from))))
+				fmt.Sprintf("no limit with a window of %s: the calls span only %s", settings.DurationText(w),
+					figures.Lasting(to.Sub(from))))
 			continue
 		}
 		if err := s.window(w); err != nil {

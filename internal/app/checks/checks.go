@@ -104,8 +104,8 @@ func examine(cfg *config.Config, policy *guard.Policy) *examination {
 }
 
 // File checks a configuration file, as check does; with live also what it needs, as check --live. Without live, what
-// this machine lacks is a warning: it may be for another one. running reports whether llmguard already runs here with this
-// file, and therefore uses the ports.
+// this machine lacks is a warning: it may be for another one. running reports whether llmguard already runs here with
+// this file, and therefore uses the ports.
 func File(
 	ctx context.Context, cfg *config.Config, policy *guard.Policy, live bool, running func(context.Context) bool,
 ) []diagnose.Finding {
@@ -129,8 +129,8 @@ func (e *examination) file(ctx context.Context, live bool) []diagnose.Finding {
 	return e.findings
 }
 
-// Deployment checks running processes and what they share, as doctor does; cfg is their configuration file. The most severe
-// findings come first.
+// Deployment checks running processes and what they share, as doctor does; cfg is their configuration file. The most
+// severe findings come first.
 func Deployment(
 	ctx context.Context, cfg *config.Config, policy *guard.Policy, processes []*diagnose.Process,
 ) []diagnose.Finding {

@@ -170,8 +170,10 @@ func TestFile(t *testing.T) {
 		"a model without a price":           {served + "orgs: [{id: acme, models: [odd-1]}]\n", []string{"error org acme may use odd-1, which has no price"}},
 		"a price for unknown models":        {served + "unknown_model_price: {max_output: 128000, prices: [{input: 15, output: 75}]}\norgs: [{id: acme, models: [odd-1]}]\n", nil},
 		"a key's model":                     {served + "orgs: [{id: acme, users: [" + user("ada", ", models: [odd-2]", "") + "]}]\n", []string{"error key ada may use odd-2, which has no price"}},
-		"one of each kind for a model": {served + "orgs: [{id: acme, providers: [second], models: [odd-1]}, {id: globex, models: [odd-1]}, {id: initech, models: [odd-1]}]\n",
-			[]string{"warning org acme may use odd-1", "error org globex may use odd-1"}},
+		"one of each kind for a model": {
+			served + "orgs: [{id: acme, providers: [second], models: [odd-1]}, {id: globex, models: [odd-1]}, {id: initech, models: [odd-1]}]\n",
+			[]string{"warning org acme may use odd-1", "error org globex may use odd-1"},
+		},
 
 		"an org without a limit": {orgs("{id: acme, " + limits + "}, {id: open}"), []string{"warning org open"}},
 		"a limit in shadow":      {orgs("{id: acme, limits: [{name: m, amount: $5, calendar: month, mode: shadow}]}"), []string{"warning org acme"}},

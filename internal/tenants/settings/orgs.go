@@ -294,10 +294,10 @@ func (p Plan) named() string  { return p.ID }
 func (l Limit) named() string { return l.Name }
 func (b Brake) named() string { return b.Name }
 
-// Find returns the element of a list with an id or a name, or nil.
+// Find returns the element of a list with an id or a name, or nil. None is found by an empty one.
 func Find[T Named](list []T, id string) *T {
 	for i := range list {
-		if list[i].named() == id {
+		if id != "" && list[i].named() == id {
 			return &list[i]
 		}
 	}
