@@ -96,7 +96,8 @@ func (h *replayer) replayed(ctx context.Context, trace *simulate.Trace, o *setti
 func (h *replayer) lastCalls(ctx context.Context, org string, now time.Time, out *Replay) (*simulate.Trace, error) {
 	r := simulate.NewReader()
 	since, err := ledger.Newest{
-		Books: h.opts.Budget.Ledger, Org: org, Span: budget.Span{From: now.AddDate(0, 0, -out.Days), To: now}, Most: replayCalls,
+		Books: h.opts.Budget.Ledger, Org: org, Span: budget.Span{From: now.AddDate(0, 0, -out.Days), To: now},
+		Most: replayCalls,
 	}.Each(ctx, r.Entry)
 	if err != nil {
 		return nil, err

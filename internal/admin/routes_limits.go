@@ -139,7 +139,7 @@ func (s *Server) limitRoutes() []Operation {
 			serve: s.overrides.listOverrides,
 			Commands: []Command{{
 				Use: "limits overrides", Short: "List overrides, including those that ended in the last week",
-				None: "no overrides",
+				None:    "no overrides",
 				Example: "limits overrides --org acme",
 			}},
 		},
