@@ -61,7 +61,7 @@ func TestCallPage(t *testing.T) {
 	id := r.entry(2 * dollar)
 	r.entry(dollar) // after the call
 	b := r.signedIn(opsKey)
-	text := b.has("/console/calls/acme/"+id, "HTTP 200", "1,200 in", "34 out", "waited 1.5 s", "took 2.5 s", "$2.00", "192.0.2.7", "daily")
+	text := b.has("/console/calls/acme/"+id, "HTTP 200", "1,200 in", "34 out", "waited 1.5s", "took 2.5s", "$2.00", "192.0.2.7", "daily")
 	if parts := "input $0.5000, cached input $0.5000, output $1.00"; !strings.Contains(text, parts) {
 		t.Errorf("the parts of the cost do not add up to it, want %s in %s", parts, text)
 	}

@@ -121,7 +121,7 @@ func TestStatusOfKeys(t *testing.T) {
 	r.hear()
 	r.must(r.rdb.HSet(t.Context(), "lg:{identity:}:used", "acme k1", time.Now().Add(-90*time.Second).Unix()).Err())
 	b.act("disable-key", true, "org", "acme", "key", "k1")
-	text := b.has("/console/orgs/acme/users/alice", "late", "expired", "shut", "…wxyz", "1 min 3", "disabled")
+	text := b.has("/console/orgs/acme/users/alice", "late", "expired", "shut", "…wxyz", "1m 3", "disabled")
 	if strings.Count(text, "/console/act/enable-key") != 2 || strings.Count(text, "/console/act/rotate-key") != 1 {
 		t.Errorf("got %d buttons to enable and %d to rotate, want 2 and 1", strings.Count(text, "/console/act/enable-key"),
 			strings.Count(text, "/console/act/rotate-key"))

@@ -57,7 +57,7 @@ func newPages(now func() time.Time) (*pages, error) {
 
 func (p *pages) functions() template.FuncMap {
 	return template.FuncMap{
-		"usd": figures.USD, "count": figures.Count, "amount": amount, "bar": barOf, "span": short,
+		"usd": figures.USD, "count": figures.Count, "amount": amount, "bar": barOf, "span": figures.Span,
 		"path": pathOf, "json": toJSON,
 		"exact": exact, "nanos": func(n pricing.Nano) int64 { return int64(n) },
 		"plain": plain, "sum": func(a, b int64) int64 { return a + b }, "fromUSD": nanoOf,
@@ -66,17 +66,17 @@ func (p *pages) functions() template.FuncMap {
 			if t.IsZero() {
 				return "never"
 			}
-			return short(p.now().Sub(t)) + " ago"
+			return figures.Span(p.now().Sub(t)) + " ago"
 		},
-		"until":       func(t time.Time) string { return "in " + short(t.Sub(p.now())) },
+		"until":       func(t time.Time) string { return "in " + figures.Span(t.Sub(p.now())) },
 		"stamp":       figures.Second,
 		"either":      func(a, b string) string { return cmp.Or(a, b) },
-		"since":       func(t time.Time) string { return short(p.now().Sub(t)) },
+		"since":       func(t time.Time) string { return figures.Span(p.now().Sub(t)) },
 		"len64":       func(n int) int64 { return int64(n) },
 		"nano":        func(n int64) string { return figures.USD(pricing.Nano(n)) },
 		"share":       func(part, all pricing.Nano) bar { b := barOf(int64(part), 0, int64(all)); b.Level = ""; return b },
 		"share64":     func(part, all int64) bar { b := barOf(part, 0, all); b.Level = ""; return b },
-		"ms":          func(n int64) string { return short(time.Duration(n) * time.Millisecond) },
+		"ms":          func(n int64) string { return figures.Span(time.Duration(n) * time.Millisecond) },
 		"percent":     func(share float64) int { return int(100*share + 0.5) },
 		"limitAmount": limitAmount, "act": newForm, "pager": newPager, "userPath": userPath, "formTime": formTime,
 		"lines": linesOf, "detailsOf": detailsOf, "boundFix": guard.BoundFix,
@@ -153,14 +153,6 @@ func (s *spent) show(text string) string {
 		return unread
 	}
 	return text
-}
-
-// short formats a duration; one without an end is "never".
-func short(d time.Duration) string {
-	if d == budget.Endless {
-		return figures.Lasting(d)
-	}
-	return figures.Span(d)
 }
 
 // bar is a usage bar, in percent of its width.

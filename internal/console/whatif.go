@@ -13,6 +13,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
@@ -94,7 +95,7 @@ func (c *whatIfPage) show(v *visit) error {
 		case errors.As(err, &wrong):
 			view.Problem = wrong.text
 		case errors.Is(err, context.DeadlineExceeded):
-			view.Problem = fmt.Sprintf("The replay did not finish within %s. Choose fewer days.", short(whatIfTime))
+			view.Problem = fmt.Sprintf("The replay did not finish within %s. Choose fewer days.", figures.Span(whatIfTime))
 		case err != nil:
 			return err
 		}

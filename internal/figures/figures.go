@@ -87,22 +87,15 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
-// Span formats a duration with its one or two largest units: 12 ms, 1.5 s, 5 min 3 s, 2 d 7 h. A negative
-// one is 0 ms.
+// Span is Lasting for durations that can be short: 12ms, 1.5s, 5m 3s. A negative one is 0ms.
 func Span(d time.Duration) string {
-	d = max(d, 0)
-	switch {
+	switch tenths := d.Round(100 * time.Millisecond); {
 	case d < time.Second:
-		return strconv.Itoa(int(d.Milliseconds())) + " ms"
-	case d < time.Minute:
-		return strconv.FormatFloat(d.Round(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
-	case d < time.Hour:
-		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
-	default:
-		return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
+		return strconv.Itoa(max(int(d.Milliseconds()), 0)) + "ms"
+	case tenths < time.Minute:
+		return tenths.String()
 	}
+	return Lasting(d)
 }
 
 // Lasting formats a duration in its two largest units, "8d 7h" or "1m 30s", and more than a

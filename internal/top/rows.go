@@ -330,15 +330,10 @@ func (l *Limit) resets() string {
 }
 
 func brief(d time.Duration) string {
-	switch {
-	case d <= 0:
+	if d <= 0 {
 		return "-"
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
 	}
-	return figures.Lasting(d)
+	return figures.Span(d)
 }
 
 const barWidth = 10
