@@ -27,7 +27,7 @@ func TestCountsAndDurations(t *testing.T) {
 		Compact(9_999): "9999", Compact(12_345): "12.3k", Compact(4_000_000): "4.0M",
 		Age(-time.Second): "0s", Age(119 * time.Minute): "1h", Age(47 * time.Hour): "47h", Age(49 * time.Hour): "2d",
 		Span(-1): "0ms", Span(1540 * time.Millisecond): "1.5s", Span(303 * time.Second): "5m 3s",
-		Span(59980 * time.Millisecond): "1m",
+		Span(59980 * time.Millisecond):   "1m",
 		Span(47*time.Hour + time.Minute): "1d 23h", Span(55 * time.Hour): "2d 7h",
 		Minute(at): "2026-11-01 08:30 UTC", Second(at): "2026-11-01 08:30:05 UTC",
 	} {
