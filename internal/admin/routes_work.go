@@ -321,7 +321,7 @@ func (s *Server) spendingRoutes() []Operation {
 				Long: "Counts calls by user and limit: calls refused because of a limit, and calls that waited for it. A call that waits for\n" +
 					"several limits counts once for each. Counts are hourly for 14 days, before that daily (UTC).",
 				Example: "limits refusals --from 12h\nlimits refusals --org acme --user alice --from 7d -o json",
-				None:    "no calls refused or delayed by a limit since {from}",
+				None:    "no calls refused or delayed by a limit since {from} UTC",
 			}},
 		},
 
