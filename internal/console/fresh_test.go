@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,11 +16,11 @@ import (
 // value, not the one of the last view.
 func TestAnOldValueIsReadAgainBeforeItIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, slow := 0, time.Duration(0)
+		var n, slow atomic.Int64
 		f := &fresh[int]{age: 3 * time.Second, get: func(context.Context) (int, error) {
-			n++
-			time.Sleep(slow)
-			return n, nil
+			read := int(n.Add(1))
+			time.Sleep(time.Duration(slow.Load()))
+			return read, nil
 		}}
 		if v, at, err := f.load(t.Context()); v != 1 || !at.Equal(time.Now()) || err != nil {
 			t.Errorf("at first: got %d of %s, want 1 of now", v, at)
@@ -28,7 +29,7 @@ func TestAnOldValueIsReadAgainBeforeItIsShown(t *testing.T) {
 		if v, at, _ := f.load(t.Context()); v != 2 || !at.Equal(time.Now()) {
 			t.Errorf("an hour later: got %d of %s, want 2 of now", v, at)
 		}
-		slow = time.Second // longer than a page waits
+		slow.Store(int64(time.Second)) // longer than a page waits
 		read := time.Now()
 		time.Sleep(5 * time.Second)
 		if v, at, _ := f.load(t.Context()); v != 2 || !at.Equal(read) {
@@ -39,13 +40,13 @@ func TestAnOldValueIsReadAgainBeforeItIsShown(t *testing.T) {
 			t.Errorf("while it is read after an hour: got a value of %s, want none", at)
 		}
 		time.Sleep(time.Minute)
-		slow = 0
+		slow.Store(0)
 		before, _, _ := f.load(t.Context())
 		f.forget()
 		if v, _, _ := f.load(t.Context()); v != before+1 {
 			t.Errorf("after a change: got %d, want %d", v, before+1)
 		}
-		slow = time.Second
+		slow.Store(int64(time.Second))
 		f.forget()
 		_, _, _ = f.load(t.Context())
 		f.forget() // what is being read may be from before the change
