@@ -161,8 +161,7 @@ func simulateCSV(w io.Writer, reports []simulate.Report) error {
 		}
 	}
 	return csvOf(w, all, "policy:policy;text", "org:org", "user:user;text", "key:key;text", "model:model;text",
-		"calls:calls",
-		"at_once:at_once", "waited:waited", "wait_p50_ms:wait_p50_ms;int", "wait_p95_ms:wait_p95_ms;int",
+		"calls:calls", "at_once:at_once", "waited:waited", "wait_p50_ms:wait_p50_ms;int", "wait_p95_ms:wait_p95_ms;int",
 		"wait_p99_ms:wait_p99_ms;int", "wait_max_ms:wait_max_ms;int", "gave_up:gave_up", "refused:refused",
 		"spend_nano:spend_usd;decimal", "not_spent_nano:not_spent_usd;decimal", "recorded_nano:recorded_usd;decimal")
 }
