@@ -2,7 +2,6 @@ package budget
 
 import (
 	"context"
-	"errors"
 	"math/big"
 	"slices"
 	"time"
@@ -93,14 +92,11 @@ func (l *Ledger) Burns(ctx context.Context, org string, now time.Time) (*Burns, 
 	err := l.Recent(ctx, org, b.since, time.Time{}, func(e Entry) error {
 		if len(b.entries) == burnEntries {
 			b.since = b.entries[burnEntries-1].At
-			return errEnough
+			return ErrEnough
 		}
 		b.entries = append(b.entries, e)
 		return nil
 	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
 	return b, err
 }
 

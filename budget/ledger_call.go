@@ -2,12 +2,11 @@ package budget
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
-// ReadEntries calls fn with an org's ledger entries in [from, to), oldest first; a zero time means
-// no bound.
+// ReadEntries calls fn with an org's ledger entries in [from, to), oldest first, until fn returns ErrEnough
+// or another error; a zero time means no bound.
 type ReadEntries func(ctx context.Context, org string, from, to time.Time, fn func(Entry) error) error
 
 // clockSkew is the assumed maximum skew between the clocks of proxies and Redis.
@@ -18,9 +17,6 @@ const (
 	callEntries = 20_000
 	callAfter   = 26 * time.Hour // a job waits up to a day and then runs
 )
-
-// errEnough stops reading the ledger.
-var errEnough = errors.New("budget: enough")
 
 // EntriesAround returns the period in which the entries of a call can be whose id was made then.
 func EntriesAround(made time.Time) (from, to time.Time) {
@@ -35,16 +31,13 @@ func EntriesOf(ctx context.Context, read ReadEntries, org, id string, made time.
 	err := read(ctx, org, made.Add(-time.Minute), made.Add(callAfter), func(e Entry) error {
 		n++
 		if n > callEntries {
-			return errEnough
+			return ErrEnough
 		}
 		if e.ID == id {
 			out = append(out, e)
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
 	return out, err
 }
 
@@ -56,10 +49,7 @@ func FindCall(ctx context.Context, read ReadEntries, org, id string, made time.T
 			return nil
 		}
 		one, found = e.Call, true
-		return errEnough
+		return ErrEnough
 	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
 	return one, found, err
 }

@@ -3,6 +3,7 @@ package budget
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,7 +138,11 @@ type streamRange struct {
 	newest           bool
 }
 
-// stream calls fn for the entries of a stream in all places of an org, in the order of their ids.
+// ErrEnough ends a reading of entries: whatever calls a function with entries returns no error if the function returns
+// ErrEnough.
+var ErrEnough = errors.New("budget: enough read")
+
+// stream calls fn for the entries of a stream in all places of an org, in the order of their ids, until it returns an error.
 func (l *Ledger) stream(
 	ctx context.Context, org string, r streamRange, fn func(place string, m redis.XMessage) error,
 ) error {
@@ -157,7 +162,10 @@ func (l *Ledger) stream(
 	}
 	for len(open) > 0 {
 		first := slices.MinFunc(open, func(a, b *streamReader) int { return a.compare(b) })
-		if err := fn(first.place, first.page[0]); err != nil {
+		switch err := fn(first.place, first.page[0]); {
+		case errors.Is(err, ErrEnough):
+			return nil
+		case err != nil:
 			return err
 		}
 		first.page = first.page[1:]

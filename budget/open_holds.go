@@ -25,8 +25,6 @@ func Places(ctx context.Context, rdb redis.UniversalClient, org string) ([]strin
 	return (&places{rdb: rdb}).ever(ctx, org)
 }
 
-var errEnoughHolds = errors.New("enough")
-
 // OpenHolds returns the org's open holds of all processes, at most the given number, and whether
 // the list is complete.
 func (l *Ledger) OpenHolds(ctx context.Context, org string, most int) (out []OpenHold, all bool, err error) {
@@ -34,7 +32,7 @@ func (l *Ledger) OpenHolds(ctx context.Context, org string, most int) (out []Ope
 	for _, place := range places {
 		err = errors.Join(err, l.openHoldsIn(ctx, place, most, &out))
 	}
-	if errors.Is(err, errEnoughHolds) {
+	if errors.Is(err, ErrEnough) {
 		return out, false, nil
 	}
 	return out, true, err
@@ -43,7 +41,7 @@ func (l *Ledger) OpenHolds(ctx context.Context, org string, most int) (out []Ope
 func (l *Ledger) openHoldsIn(ctx context.Context, place string, most int, out *[]OpenHold) error {
 	return l.pages.each(ctx, key(place, "holds"), "", func(id, record string) error {
 		if len(*out) == most {
-			return errEnoughHolds
+			return ErrEnough
 		}
 		h, ok := decodeRecord(place, id, record)
 		n := strings.Split(strings.SplitN(record, "|", 2)[0], ",") // at, cost, expected, tokens, expected

@@ -17,7 +17,10 @@ func ledgerOf(list ...budget.Entry) budget.ReadEntries {
 			if e.At.Before(from) || !to.IsZero() && !e.At.Before(to) {
 				continue
 			}
-			if err := fn(e); err != nil {
+			switch err := fn(e); {
+			case errors.Is(err, budget.ErrEnough):
+				return nil
+			case err != nil:
 				return err
 			}
 		}

@@ -6,7 +6,6 @@ package ledger
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -226,9 +225,6 @@ func (r *reading) labelSums(ctx context.Context, org string) error {
 	return err
 }
 
-// ErrEnough ends a reading of entries without an error.
-var ErrEnough = errors.New("ledger: enough read")
-
 // Newest are an org's newest entries of a span, at most Most.
 type Newest struct {
 	Books *budget.Ledger
@@ -237,21 +233,18 @@ type Newest struct {
 	Most int
 }
 
-// Each calls fn with the entries, newest first, until it returns ErrEnough. If entries were left out because of Most,
+// Each calls fn with the entries, newest first, until it returns budget.ErrEnough. If entries were left out because of Most,
 // since is the time of the oldest that was read; otherwise zero.
 func (n Newest) Each(ctx context.Context, fn func(budget.Entry) error) (since time.Time, err error) {
 	read, last := 0, time.Time{}
 	err = n.Books.Recent(ctx, n.Org, n.From, n.To, func(e budget.Entry) error {
 		if read == n.Most {
 			since = last
-			return ErrEnough
+			return budget.ErrEnough
 		}
 		read, last = read+1, e.At
 		return fn(e)
 	})
-	if errors.Is(err, ErrEnough) {
-		err = nil
-	}
 	return since, err
 }
 
@@ -261,13 +254,14 @@ const settling = time.Minute
 
 // entries adds the newest entries.
 func (r *reading) entries(ctx context.Context, org string) error {
-	read, most, last := 0, MaxScan/len(r.Orgs), time.Time{}
+	read, most, last, cut := 0, MaxScan/len(r.Orgs), time.Time{}, false
 	err := r.books.Recent(ctx, org, r.From.Add(-settling), r.To.Add(settling), func(e budget.Entry) error {
 		if e.At.Before(r.From) || !e.At.Before(r.To) {
 			return nil
 		}
 		if read == most {
-			return ErrEnough
+			cut = true
+			return budget.ErrEnough
 		}
 		read++
 		last = e.At
@@ -277,12 +271,12 @@ func (r *reading) entries(ctx context.Context, org string) error {
 		}
 		return nil
 	})
-	if errors.Is(err, ErrEnough) {
-		r.since(last)
-		return nil
-	}
 	if err != nil {
 		return err
+	}
+	if cut {
+		r.since(last)
+		return nil
 	}
 	gone, err := r.books.KeptSince(ctx, org)
 	r.since(gone)

@@ -3,7 +3,6 @@ package ledger
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -55,11 +54,11 @@ func Search(ctx context.Context, books *budget.Ledger, q CallQuery) (*CallPage, 
 	err := recent(func(e budget.Entry) error {
 		if !q.ByCost && len(page.Entries) == q.Limit {
 			page.Next = page.Entries[q.Limit-1].LedgerID
-			return ErrEnough
+			return budget.ErrEnough
 		}
 		if read == MaxScan {
 			page.Next, page.Since = last.LedgerID, last.At
-			return ErrEnough
+			return budget.ErrEnough
 		}
 		read++
 		last = &e
@@ -71,9 +70,6 @@ func Search(ctx context.Context, books *budget.Ledger, q CallQuery) (*CallPage, 
 		}
 		return nil
 	})
-	if errors.Is(err, ErrEnough) {
-		err = nil
-	}
 	if q.ByCost {
 		page.cutByCost(q.Limit)
 		page.Next = ""

@@ -200,8 +200,6 @@ func (k *brakeKeeper) record(ctx context.Context, f guard.BrakeFiring) (*tenants
 	return &b, nil
 }
 
-var errEnough = errors.New("enough")
-
 // counted sets the first and the last call that the ledger has of those that the brake counted; as they were if
 // they are not found quickly.
 func (k *brakeKeeper) counted(ctx context.Context, f *guard.BrakeFiring) {
@@ -216,14 +214,15 @@ func (k *brakeKeeper) counted(ctx context.Context, f *guard.BrakeFiring) {
 			first, last = cmp.Or(first, e.ID), e.ID
 		}
 		if read == maxFirst {
-			return errEnough
+			return budget.ErrEnough
 		}
 		return nil
 	})
 	f.Evidence.FirstCall = first
-	if err == nil {
+	switch {
+	case err == nil && read < maxFirst: // all were read
 		f.Evidence.LastCall = cmp.Or(last, f.Evidence.LastCall)
-	} else if !errors.Is(err, errEnough) {
+	case err != nil:
 		k.log.DebugContext(ctx, "calls of a firing not read", "org", f.Org, "brake", f.ID, "err", err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/app"
@@ -280,7 +281,10 @@ func (a *adminClient) lines(ctx context.Context, path string, fn func(json.RawMe
 		case bytes.HasPrefix(line, []byte(`{"error":{`)):
 			return refusedBy(resp.StatusCode, line)
 		}
-		if err := fn(line); err != nil {
+		switch err := fn(line); {
+		case errors.Is(err, budget.ErrEnough):
+			return nil
+		case err != nil:
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -31,28 +30,21 @@ func (r *ranking) check() error {
 	return nil
 }
 
-// errEnough stops reading the ledger.
-var errEnough = errors.New("enough")
-
 // read adds the entries of an org. Ledgers are read newest first, so sorted
 // by time a few of them are enough.
 func (r *ranking) read(ctx context.Context, l *ledgers, org string, from, to time.Time) error {
 	n := 0
-	err := l.Recent(ctx, org, from, to, func(e budget.Entry) error {
+	return l.Recent(ctx, org, from, to, func(e budget.Entry) error {
 		r.list = append(r.list, e)
 		n++
 		if r.limit > 0 && r.sort == "time" && n > r.limit {
-			return errEnough
+			return budget.ErrEnough
 		}
 		if r.limit > 0 && len(r.list) > 2*r.limit {
 			r.trim()
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
-	return err
 }
 
 // trim sorts the entries and drops those above the limit.

@@ -118,7 +118,7 @@ func (c *Console) lastEntries(ctx context.Context, org, user string, n int) ([]b
 			out = append(out, e)
 		}
 		if len(out) == n {
-			return ledger.ErrEnough
+			return budget.ErrEnough
 		}
 		return nil
 	})

@@ -3,7 +3,6 @@ package top
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -137,9 +136,6 @@ func (s *Sampler) readRefused(ctx context.Context, org string, state *orgState, 
 	return err
 }
 
-// errEnough stops reading the ledger.
-var errEnough = errors.New("enough")
-
 // overlap is how much of what was read is read again. The parts of an org that is spread are read one
 // after the other, from servers whose clocks differ, so an entry can appear before the newest one.
 const overlap = 2 * time.Second
@@ -154,7 +150,7 @@ func (s *Sampler) readEntries(ctx context.Context, org string, state *orgState, 
 	read, last := map[string]bool{}, ""
 	err := s.books.Ledger.Recent(ctx, org, from, time.Time{}, func(e budget.Entry) error {
 		if len(fresh) == s.most {
-			return errEnough
+			return budget.ErrEnough
 		}
 		last, read[e.LedgerID] = cmp.Or(last, e.LedgerID), true
 		if !state.read[e.LedgerID] {
@@ -162,7 +158,7 @@ func (s *Sampler) readEntries(ctx context.Context, org string, state *orgState, 
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errEnough) {
+	if err != nil {
 		return err
 	}
 	full := len(fresh) == s.most
