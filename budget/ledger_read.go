@@ -142,7 +142,8 @@ type streamRange struct {
 // ErrEnough.
 var ErrEnough = errors.New("budget: enough read")
 
-// stream calls fn for the entries of a stream in all places of an org, in the order of their ids, until it returns an error.
+// stream calls fn for the entries of a stream in all places of an org, in the order of their ids, until it returns an
+// error.
 func (l *Ledger) stream(
 	ctx context.Context, org string, r streamRange, fn func(place string, m redis.XMessage) error,
 ) error {

@@ -233,8 +233,8 @@ type Newest struct {
 	Most int
 }
 
-// Each calls fn with the entries, newest first, until it returns budget.ErrEnough. If entries were left out because of Most,
-// since is the time of the oldest that was read; otherwise zero.
+// Each calls fn with the entries, newest first, until it returns budget.ErrEnough. If entries were left out because
+// of Most, since is the time of the oldest that was read; otherwise zero.
 func (n Newest) Each(ctx context.Context, fn func(budget.Entry) error) (since time.Time, err error) {
 	read, last := 0, time.Time{}
 	err = n.Books.Recent(ctx, n.Org, n.From, n.To, func(e budget.Entry) error {
