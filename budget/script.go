@@ -112,7 +112,7 @@ func (r *runner) run(ctx context.Context, sc script, keys []string, args []any) 
 func (r *runner) send(ctx context.Context, q *request) (string, error) {
 	began := time.Now()
 	err := r.money.Process(ctx, q)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") { // for nil it would allocate
 		q.text = true
 		q.SetErr(nil)
 		err = r.money.Process(ctx, q)

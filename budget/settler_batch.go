@@ -73,7 +73,7 @@ func (s *settler) queue(ctx context.Context, pipe Flight, e Settle, now time.Tim
 // or another time, ended repeats it on its own.
 func (s *settler) ended(ctx context.Context, e Settle, r *request) Settled {
 	reply, err := r.answer()
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return s.alone(ctx, e)
 	}
 	if err != nil {

@@ -56,10 +56,16 @@ func (ed *editor) identifier(name string) (value string, has bool, err error) {
 	if raw == nil {
 		return "", false, nil
 	}
+	value, err = unquoted(name, raw)
+	return value, err == nil, err
+}
+
+// unquoted returns the string that a member holds.
+func unquoted(name string, raw []byte) (value string, err error) {
 	if json.Unmarshal(raw, &value) != nil {
-		return "", false, wire.BadRequest(name, "invalid_type", "Invalid type for '%s': expected a string.", name)
+		return "", wire.BadRequest(name, "invalid_type", "Invalid type for '%s': expected a string.", name)
 	}
-	return value, true, nil
+	return value, nil
 }
 
 // prefixed returns an org's identifier as sent to the provider. It is deterministic.

@@ -121,8 +121,7 @@ func (gr *Grants) Take(
 	} else {
 		grant, err = gr.quota.Take(bounded, r)
 	}
-	var busy *quota.BusyError
-	if err == nil || errors.As(err, &busy) || !o.WithoutStore() || capacity.IsFull(err) {
+	if err == nil || isBusy(err) || !o.WithoutStore() || capacity.IsFull(err) {
 		return grant, err
 	}
 	return gr.quota.TakeShare(r.Pool, r.Tokens)
@@ -134,14 +133,18 @@ const fullPause = 10 * time.Second
 // QuotaError converts an error of Grants.Take into one for the caller. A *quota.BusyError
 // is returned unchanged.
 func QuotaError(err error) error {
-	var busy *quota.BusyError
 	switch {
-	case err == nil, errors.As(err, &busy):
+	case err == nil, isBusy(err):
 		return err
 	case capacity.IsFull(err):
 		return wire.StoreFull(fullPause, err)
 	}
 	return wire.ServiceUnavailable("The provider's rate limit cannot be checked right now", time.Second, err)
+}
+
+func isBusy(err error) bool {
+	_, busy := errors.AsType[*quota.BusyError](err)
+	return busy
 }
 
 // Give ends a grant. unused means nothing was written upstream.

@@ -124,6 +124,9 @@ func (c *Call) written(done budget.Settled) bool {
 
 // keep stores the ends of calls until the store accepts them.
 func (s *settler) keep(ctx context.Context, calls []*Call) error {
+	if len(calls) == 0 {
+		return nil
+	}
 	endings := make([]budget.Settle, len(calls))
 	// by hold, instead of the calls, whose bodies are large
 	counters := make(map[string]*series, len(calls))

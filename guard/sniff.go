@@ -38,7 +38,11 @@ func (c *Call) isStream(resp *http.Response) bool {
 }
 
 func isEventStream(h http.Header) bool {
-	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	text := h.Get("Content-Type")
+	if text == "application/json" { // nearly always; parsing would allocate
+		return false
+	}
+	kind, _, err := mime.ParseMediaType(text)
 	return err == nil && kind == "text/event-stream"
 }
 

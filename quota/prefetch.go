@@ -52,11 +52,12 @@ func (a *Prefetched) Wait(ctx context.Context, most time.Duration) (*Grant, erro
 	}
 	reply, err := cmd.Text()
 	switch {
+	case err == nil:
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
 		ctx, cancel := context.WithTimeout(ctx, most)
 		defer cancel()
 		return a.q.Take(ctx, a.request)
-	case err != nil:
+	default:
 		if lost(err) {
 			a.DropSoon(ctx) // do not wait any longer
 		}

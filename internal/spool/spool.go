@@ -92,9 +92,9 @@ func (e *FileError) Unwrap() error { return e.Err }
 // NoRoom reports whether an error means that data could not be buffered, rather than that
 // reading it failed.
 func NoRoom(err error) bool {
-	var full *FullError
-	var file *FileError
-	return errors.As(err, &full) || errors.As(err, &file)
+	_, full := errors.AsType[*FullError](err)
+	_, file := errors.AsType[*FileError](err)
+	return full || file
 }
 
 // file creates a file that is deleted when it is closed or the process dies; nil if files are
