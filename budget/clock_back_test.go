@@ -131,6 +131,9 @@ func TestRefusalsAloneKnowTheTime(t *testing.T) {
 					if how == "brake" && kind != Window || how == "requests" && kind != Window && kind != Bucket {
 						continue // they do not count so
 					}
+					if how != "refusals" && strings.HasSuffix(t.Name(), "/miniredis") {
+						continue // the ways differ in Go alone, and this store is slow
+					}
 					onlyAsked(t, rdb, shape, list, how, ask)
 				}
 			}
