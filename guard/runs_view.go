@@ -68,9 +68,9 @@ type RunView struct {
 	Models      []string          `json:"models" fact:"models;all"`
 	Labels      map[string]string `json:"labels" fact:"labels"`
 	Concurrency int64             `json:"concurrency" fact:"concurrency;;any"`
-	Created     int64             `json:"created_at" fact:"created (UTC);unix"`
-	Expires     int64             `json:"expires_at" col:"expires (UTC);unix" fact:"expires (UTC);unix"`
-	Ended       *int64            `json:"ended_at" fact:"ended (UTC);unix"` // null unless it was ended
+	Created     int64             `json:"created_at" fact:"created;minute"`
+	Expires     int64             `json:"expires_at" col:"expires;minute" fact:"expires;minute"`
+	Ended       *int64            `json:"ended_at" fact:"ended;minute"` // null unless it was ended
 }
 
 // ViewRun returns the view of a run at a time.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -208,7 +209,7 @@ func (s *Storage) chargeDay(ctx context.Context, c Caller, n ownership.Note) err
 		},
 		Amount: cost, By: "llmguard", Limits: plan.Limits,
 		Reason: fmt.Sprintf("storage of vector store %s: %d MB for the day from %s", n.ID, units,
-			time.Unix(n.Paid, 0).UTC().Format(time.DateTime)),
+			figures.Second(time.Unix(n.Paid, 0))),
 	})
 	if errors.Is(err, budget.ErrConflict) { // another process has charged it with another size
 		return nil

@@ -16,7 +16,7 @@ type Admin struct {
 	Last4    string     `json:"last4" col:"ends in"`
 	ReadOnly bool       `json:"read_only" col:"may;rights" fact:"may;rights"`
 	Disabled bool       `json:"disabled"`
-	Expires  *time.Time `json:"expires" col:"expires (UTC);day;never" fact:"expires (UTC);day;never"`
+	Expires  *time.Time `json:"expires" col:"expires;minute;never" fact:"expires;minute;never"`
 	Source   Source     `json:"source" col:"source"`
 }
 

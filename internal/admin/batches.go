@@ -20,9 +20,9 @@ type BatchLine struct {
 	Failed   int64      `json:"lines_failed" col:"failed" fact:"failed"`
 	Charged  int64      `json:"charged_nano_usd" col:"cost;usd" fact:"cost so far;usd"`
 	Estimate int64      `json:"estimated_nano_usd" fact:"estimated;usd"`
-	Created  time.Time  `json:"created_at" col:"created (UTC);day" fact:"created (UTC);day"`
-	Expires  time.Time  `json:"expires_at" fact:"expires (UTC);day"`
-	Ended    *time.Time `json:"ended_at" fact:"ended (UTC);day"` // null until it ends
+	Created  time.Time  `json:"created_at" col:"created;minute" fact:"created;minute"`
+	Expires  time.Time  `json:"expires_at" fact:"expires;minute"`
+	Ended    *time.Time `json:"ended_at" fact:"ended;minute"` // null until it ends
 }
 
 func lineOf(b *batch.Batch) BatchLine {

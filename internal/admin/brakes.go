@@ -23,8 +23,8 @@ type FiredBrake struct {
 	// Action is stop, ask, slow or shadow, or released: until Until the brake does not fire again.
 	Action string     `json:"action" col:"action"`
 	Since  time.Time  `json:"since" col:"age;age"`
-	Until  *time.Time `json:"until" col:"until (UTC);day;until released"` // null: until it is released
-	By     string     `json:"by" col:"by"`                                // the administrator who stopped or released it
+	Until  *time.Time `json:"until" col:"until;minute;until released"` // null: until it is released
+	By     string     `json:"by" col:"by"`                             // the administrator who stopped or released it
 	Reason string     `json:"reason" col:"reason"`
 	Why    string     `json:"why" col:"why"` // the evidence in words
 	// Evidence is what the brake saw; null after a stop by hand.

@@ -15,7 +15,7 @@ type Credential struct {
 	Last4    string    `json:"last4" col:"ends in"`
 	Sealed   bool      `json:"sealed" col:"encrypted"` // encrypted in Redis
 	Created  time.Time `json:"created_at"`
-	Updated  time.Time `json:"updated_at" col:"set (UTC);day"`
+	Updated  time.Time `json:"updated_at" col:"set;minute"`
 }
 
 type newCredential struct {

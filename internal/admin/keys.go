@@ -20,8 +20,8 @@ type Key struct {
 	Last4  string                        `json:"last4" col:"ends with" fact:"ends with"`
 	Fields settings.Fields[settings.Key] `fields:"all" col:"name,expires" fact:"*"`
 	// OldUntil is when the key from before the last rotation stops working.
-	OldUntil *time.Time `json:"old_key_until" fact:"old key until (UTC);day"`
-	LastUsed *time.Time `json:"last_used_at" col:"last used (UTC);day;unknown" fact:"last used (UTC);day;unknown"` // accurate to about a minute
+	OldUntil *time.Time `json:"old_key_until" fact:"old key until;minute"`
+	LastUsed *time.Time `json:"last_used_at" col:"last used;minute;unknown" fact:"last used;minute;unknown"` // accurate to about a minute
 	Source   Source     `json:"source" col:"source" fact:"source"`
 	Created  *time.Time `json:"created_at"`
 	Updated  *time.Time `json:"updated_at"`

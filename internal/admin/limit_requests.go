@@ -19,7 +19,7 @@ type LimitRequest struct {
 	Subject string    `json:"subject"`             // what the limit counts by
 	Only    string    `json:"only"`                // whose amount is raised; empty: the org's
 	Amount  string    `json:"amount" col:"amount"` // to add, such as $20
-	Until   time.Time `json:"until" col:"until (UTC);day"`
+	Until   time.Time `json:"until" col:"until;minute"`
 	Reason  string    `json:"reason" col:"reason"`
 	// Status is pending, approved, denied, withdrawn or expired.
 	Status  string    `json:"status" col:"status"`

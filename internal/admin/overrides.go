@@ -17,7 +17,7 @@ type Override struct {
 	Add     int64     `json:"add" col:"change;=override"`
 	Amount  int64     `json:"amount"` // replaces the amount if above 0
 	Unit    string    `json:"unit"`
-	Until   time.Time `json:"until" col:"until (UTC);day"`
+	Until   time.Time `json:"until" col:"until;minute"`
 	Active  bool      `json:"active" col:"active"`
 	By      string    `json:"by" col:"by"`
 	Reason  string    `json:"reason" col:"reason"`

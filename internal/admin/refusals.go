@@ -20,8 +20,8 @@ type Refusal struct {
 	// Refused calls were answered with an error; Waited calls had to wait in the queue.
 	Refused int64     `json:"refused" col:"refused"`
 	Waited  int64     `json:"waited" col:"waited"`
-	First   time.Time `json:"first_at" col:"first (UTC);day"`
-	Last    time.Time `json:"last_at" col:"last (UTC);day"`
+	First   time.Time `json:"first_at" col:"first;minute"`
+	Last    time.Time `json:"last_at" col:"last;minute"`
 }
 
 // listRefusals adds up refusals in the UTC hours of a period, largest first.

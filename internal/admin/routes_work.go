@@ -357,7 +357,7 @@ func (s *Server) spendingRoutes() []Operation {
 				Use: "usage audit", Short: "List manual billing corrections", Example: "usage audit --from 2026-11", Orgs: "ledgers",
 				None: "no corrections in the period",
 				Columns: []string{
-					"at:time (UTC);second", "org:org", "user:user", "action:action", "amount_nano:amount;usd", "by:by", "reason:reason",
+					"at:time;second", "org:org", "user:user", "action:action", "amount_nano:amount;usd", "by:by", "reason:reason",
 					"limits:limits;comma", "id:id",
 				},
 			}},
@@ -389,7 +389,7 @@ func (s *Server) spendingRoutes() []Operation {
 					"usage reconcile charge --call 01m7x425asv4hapb0hzey6k903 --reason 'proxy 3 was offline, ticket 90'",
 				Orgs: "each", None: "nothing to reconcile",
 				Columns: []string{
-					"at:arrived (UTC);second", "org:org", "user:user", "model:model", "id:call", "attempt:attempt", "cost_nano:cost;usd",
+					"at:arrived;second", "org:org", "user:user", "model:model", "id:call", "attempt:attempt", "cost_nano:cost;usd",
 					"corrects:;=remark", "booked",
 				},
 			}},

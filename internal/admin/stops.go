@@ -12,7 +12,7 @@ import (
 // Stop is stopped spending.
 type Stop struct {
 	Org    string     `json:"org" col:"org"` // all: the whole deployment
-	Since  *time.Time `json:"since" col:"since (UTC);day;-"`
+	Since  *time.Time `json:"since" col:"since;minute;-"`
 	By     string     `json:"by" col:"by"`
 	Reason string     `json:"reason" col:"reason"`
 	Source string     `json:"source" col:"source"` // redis, or file: kill_switch of the configuration, without the other fields

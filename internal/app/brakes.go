@@ -17,6 +17,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/alert"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/tenants"
 	orgs "github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/webhook"
@@ -252,7 +253,7 @@ func (k *brakeKeeper) report(ctx context.Context, org string, b *tenants.Brake) 
 func effect(org string, b *tenants.Brake, subject string) string {
 	until := "until it is released"
 	if b.Until.Sub(b.Created) < orgs.MaxBrakeLife {
-		until = "until " + b.Until.Format(time.RFC3339)
+		until = "until " + figures.Minute(b.Until)
 	}
 	what := map[budget.Action]string{
 		budget.BrakeStop: "Its calls are stopped ", budget.BrakeAsk: "Its calls need an approval ",

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 // batchFlags hold the address and key for the Batch API.
@@ -214,13 +215,13 @@ func batchListCommand(f *batchFlags) *cobra.Command {
 				return err
 			}
 			g := grid{
-				head:    []string{"BATCH", "STATUS", "REQUESTS", "FAILED", "CREATED"},
+				head:    []string{"BATCH", "STATUS", "REQUESTS", "FAILED", "CREATED (UTC)"},
 				numbers: make([]bool, 5),
 			}
 			for _, one := range list.Data {
 				n := one.RequestCounts
 				g.add(escape.Text(one.ID), escape.Text(one.Status), fmt.Sprintf("%d/%d", n.Completed+n.Failed, n.Total),
-					strconv.Itoa(n.Failed), unixTime(&one.CreatedAt))
+					strconv.Itoa(n.Failed), figures.Cell(unixTime(&one.CreatedAt)))
 			}
 			return g.write(c.OutOrStdout())
 		},
@@ -280,5 +281,5 @@ func unixTime(seconds *int) string {
 	if seconds == nil {
 		return ""
 	}
-	return time.Unix(int64(*seconds), 0).Format(time.RFC3339)
+	return figures.Second(time.Unix(int64(*seconds), 0))
 }

@@ -147,7 +147,7 @@ func settingsFacts(lines []settings.Line) []string {
 		case as.Kind() == reflect.Bool:
 			text = yesNo(line.Text == "true")
 		case as == reflect.TypeFor[time.Time]():
-			name, text = name+" (UTC)", dayOf(line.Text, "")
+			text = minuteOf(line.Text, "")
 		case as.Kind() == reflect.Int, as.Kind() == reflect.Int64:
 			if n, err := strconv.ParseInt(line.Text, 10, 64); err == nil {
 				text = whole(n)

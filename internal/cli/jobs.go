@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -125,7 +126,7 @@ func watchJob(c *cobra.Command, o *operated, a *adminClient) error {
 			wrote = false
 		}
 		if at.Status != before.Status {
-			fmt.Fprintf(notes, "%s %s\n", at.At.Format(time.TimeOnly), at.Status)
+			fmt.Fprintf(notes, "%s %s\n", figures.Clock(at.At), at.Status)
 		}
 		data, err := base64.StdEncoding.DecodeString(at.Data)
 		if err != nil || len(data) == 0 {

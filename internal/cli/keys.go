@@ -8,23 +8,16 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
-// day formats a time in UTC, to the minute.
-func day(t *time.Time, none string) string {
-	if t == nil {
-		return none
-	}
-	return t.UTC().Format("2006-01-02 15:04")
-}
-
-// dayOf is day for a time as JSON has it.
-func dayOf(text, none string) string {
+// minuteOf formats a time that JSON has.
+func minuteOf(text, none string) string {
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		return none
 	}
-	return day(&at, none)
+	return figures.Minute(at)
 }
 
 func newKeyCommand() *cobra.Command {

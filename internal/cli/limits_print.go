@@ -6,6 +6,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 func limitTable(w io.Writer, list []admin.Limit) error {
@@ -17,11 +18,11 @@ func limitTable(w io.Writer, list []admin.Limit) error {
 	for _, l := range list {
 		if l.Closed != nil {
 			fmt.Fprintf(w, "\n%s: closed until %s, because Redis lost its data; reopen it with: llmguard limits reopen\n",
-				l.Name, l.Closed.Local().Format("2006-01-02 15:04 MST"))
+				l.Name, figures.Minute(*l.Closed))
 		}
 		for _, o := range l.Overrides {
 			fmt.Fprintf(w, "\n%s: %s until %s, by %s: %s (%s)\n", l.Name, overrideText(w, o),
-				o.Until.Local().Format("2006-01-02 15:04 MST"), escape.Text(o.By), escape.Text(o.Reason), o.ID)
+				figures.Minute(o.Until), escape.Text(o.By), escape.Text(o.Reason), o.ID)
 		}
 	}
 	return nil

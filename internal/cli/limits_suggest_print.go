@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -38,9 +39,8 @@ func about(m budget.Metric, n int64) string {
 }
 
 func suggestTable(w io.Writer, org simulate.OrgSuggestions, o simulate.SuggestOptions) error {
-	fmt.Fprintf(w, "%s: %s of %s for %s, from %s to %s UTC\n", org.Org, plural(org.Calls, "call"),
-		plural(org.Users, "user"), about(budget.Cost, int64(org.Spend)),
-		org.From.Format("2006-01-02 15:04"), org.To.Format("2006-01-02 15:04"))
+	fmt.Fprintf(w, "%s: %s of %s for %s, %s\n", org.Org, plural(org.Calls, "call"),
+		plural(org.Users, "user"), about(budget.Cost, int64(org.Spend)), figures.Between(org.From, org.To))
 	fmt.Fprintf(w, "amounts are %g times what %d %% of the history stays within; each row replays the same calls under "+
 		"that limit alone\n\n", o.Headroom, o.Percentile)
 	g := grid{
@@ -118,9 +118,8 @@ func suggestYAML(w io.Writer, list []simulate.OrgSuggestions, o simulate.Suggest
 		"# `llmguard limits shadow`, and remove mode: shadow to enforce one.\norgs:\n"
 	fmt.Fprintf(&b, head, o.Headroom, o.Percentile)
 	for _, org := range list {
-		fmt.Fprintf(&b, "  - id: %s # %s of %s for %s, from %s to %s UTC\n", org.Org, plural(org.Calls, "call"),
-			plural(org.Users, "user"),
-			about(budget.Cost, int64(org.Spend)), org.From.Format("2006-01-02 15:04"), org.To.Format("2006-01-02 15:04"))
+		fmt.Fprintf(&b, "  - id: %s # %s of %s for %s, %s\n", org.Org, plural(org.Calls, "call"),
+			plural(org.Users, "user"), about(budget.Cost, int64(org.Spend)), figures.Between(org.From, org.To))
 		for _, note := range org.Notes {
 			fmt.Fprintf(&b, "    # %s\n", note)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -63,7 +64,7 @@ func listPrices(f priceFlags, stdout, stderr io.Writer) error {
 	if f.output == "table" {
 		c := prices.Catalogue
 		fmt.Fprintf(stderr, "models: %d, USD per 1M tokens at %s; catalogue %s, its oldest price checked on %s\n",
-			len(list), at.Format(time.RFC3339), c.Version(), c.AsOf().Format(time.DateOnly))
+			len(list), figures.Minute(at), c.Version(), c.AsOf().Format(time.DateOnly))
 	}
 	return render(stdout, f.output, list, func(w io.Writer) error { return tableOf(w, list) })
 }

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/simulate"
 )
 
@@ -25,8 +25,7 @@ func (f *simulateFlags) print(reports []simulate.Report, w, notes io.Writer) err
 		return simulateCSV(w, reports)
 	}
 	last := reports[len(reports)-1]
-	fmt.Fprintf(w, "%s calls from %s to %s UTC\n\n", whole(int64(last.Total.Calls)),
-		last.From.Format("2006-01-02 15:04:05"), last.To.Format("2006-01-02 15:04:05"))
+	fmt.Fprintf(w, "%s calls %s\n\n", whole(int64(last.Total.Calls)), figures.Between(last.From, last.To))
 	var names [][]string
 	var totals []simulate.Line
 	for _, r := range reports {
@@ -127,11 +126,11 @@ func printLimits(r simulate.Report, w io.Writer) error {
 	}
 	if len(r.Brakes) > 0 {
 		fmt.Fprintf(w, "\nbrakes that fired under %s\n", r.Policy)
-		g := grid{head: []string{"brake", "org", "subject", "action", "at", "why"}, numbers: make([]bool, 6)}
+		g := grid{head: []string{"brake", "org", "subject", "action", "at (UTC)", "why"}, numbers: make([]bool, 6)}
 		for i := range r.Brakes {
 			b := &r.Brakes[i]
-			g.add(b.Brake, b.Org, escape.Text(b.Subject), string(b.Action), b.At.Format(time.DateTime),
-				b.Evidence.Text(true))
+			g.add(b.Brake, b.Org, escape.Text(b.Subject), string(b.Action),
+				figures.Cell(figures.Second(b.At)), b.Evidence.Text(true))
 		}
 		if err := g.write(w); err != nil {
 			return err

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
@@ -21,7 +21,7 @@ func stopSpending(c *cobra.Command, o *operated, a *adminClient) error {
 	s := answer.(*admin.Stop)
 	return render(c.OutOrStdout(), o.output, s, func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "stopped all spending of %s at %s\nresume it with: llmguard resume%s\n",
-			stoppedText(s.Org), s.Since.UTC().Format(time.RFC3339), orgArgument(o.values["org"]))
+			stoppedText(s.Org), figures.Second(*s.Since), orgArgument(o.values["org"]))
 		return err
 	})
 }

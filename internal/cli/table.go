@@ -34,20 +34,13 @@ var formats = map[string]func(w io.Writer, v, answer reflect.Value) string{
 	"age": func(_ io.Writer, v, _ reflect.Value) string {
 		return figures.Age(time.Since(v.Interface().(time.Time)))
 	},
-	"day": func(_ io.Writer, v, _ reflect.Value) string {
-		return v.Interface().(time.Time).UTC().Format("2006-01-02 15:04")
-	},
+	"minute": func(_ io.Writer, v, _ reflect.Value) string { return figures.Minute(timeOf(v)) },
 	"date": func(_ io.Writer, v, _ reflect.Value) string {
 		return v.Interface().(time.Time).UTC().Format(time.DateOnly)
 	},
-	"second": func(_ io.Writer, v, _ reflect.Value) string {
-		return v.Interface().(time.Time).UTC().Format(time.DateTime)
-	},
+	"second": func(_ io.Writer, v, _ reflect.Value) string { return figures.Second(timeOf(v)) },
 	"path": func(_ io.Writer, v, _ reflect.Value) string {
 		return strings.ReplaceAll(escape.Text(v.String()), " ", "/")
-	},
-	"unix": func(_ io.Writer, v, _ reflect.Value) string {
-		return time.Unix(v.Int(), 0).UTC().Format("2006-01-02 15:04")
 	},
 	"dollars": func(w io.Writer, v, _ reflect.Value) string { return decimalUSD(w, v.String()) },
 	"usd":     func(w io.Writer, v, _ reflect.Value) string { return usd(w, pricing.Nano(v.Int())) },
@@ -129,6 +122,14 @@ var formats = map[string]func(w io.Writer, v, answer reflect.Value) string{
 	},
 }
 
+// timeOf returns a time, which some answers have as Unix seconds.
+func timeOf(v reflect.Value) time.Time {
+	if t, ok := v.Interface().(time.Time); ok {
+		return t
+	}
+	return time.Unix(v.Int(), 0)
+}
+
 // unitOf returns the unit of the amounts of an answer.
 func unitOf(answer reflect.Value) string { return answer.FieldByName("Unit").String() }
 
@@ -159,7 +160,8 @@ func taggedFields(t reflect.Type, tag string) []shownField {
 		}
 		if settings.SectionOf(f.Type) != nil {
 			for name := range strings.SplitSeq(text, ",") {
-				out = append(out, shownField{name: settingNames.Replace(name), index: f.Index, typ: f.Type, setting: name})
+				title := strings.Replace(name, "disabled", "status", 1)
+				out = append(out, shownField{name: title, index: f.Index, typ: f.Type, setting: name})
 			}
 			continue
 		}
@@ -168,9 +170,6 @@ func taggedFields(t reflect.Type, tag string) []shownField {
 	}
 	return out
 }
-
-// settingNames are the headings of settings.
-var settingNames = strings.NewReplacer("disabled", "status", "expires", "expires (UTC)")
 
 // someSettings are the settings of an answer: settings.Fields.
 type someSettings interface {
@@ -188,7 +187,7 @@ func (f *shownField) text(w io.Writer, answer reflect.Value) string {
 		case "disabled":
 			return onOff(set.Is(f.setting))
 		case "expires":
-			return dayOf(set.Text(f.setting), "never")
+			return minuteOf(set.Text(f.setting), "never")
 		}
 		return escape.Text(set.Text(f.setting))
 	}
@@ -222,6 +221,11 @@ func (f *shownField) text(w io.Writer, answer reflect.Value) string {
 func (f *shownField) numeric() bool {
 	return slices.Contains(rightward, f.format) || f.setting == "weight" ||
 		f.format == "" && (f.typ.Kind() == reflect.Int || f.typ.Kind() == reflect.Int64)
+}
+
+// isTime reports whether the field is a time, so that the heading of its column says UTC and its cells do not.
+func (f *shownField) isTime() bool {
+	return f.format == "minute" || f.format == "second" || f.setting == "expires"
 }
 
 func columnsOf(t reflect.Type) []shownField { return taggedFields(t, "col") }
@@ -261,12 +265,20 @@ func gridOf(w io.Writer, list any, names ...string) *grid {
 		}
 	}
 	for _, c := range columns {
-		g.head, g.numbers = append(g.head, c.name), append(g.numbers, c.numeric())
+		name := c.name
+		if c.isTime() {
+			name += " (UTC)"
+		}
+		g.head, g.numbers = append(g.head, name), append(g.numbers, c.numeric())
 	}
 	for i := range v.Len() {
 		var cells []string
 		for _, c := range columns {
-			cells = append(cells, c.text(w, v.Index(i)))
+			text := c.text(w, v.Index(i))
+			if c.isTime() {
+				text = figures.Cell(text)
+			}
+			cells = append(cells, text)
 		}
 		g.add(cells...)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/queue"
@@ -40,7 +41,7 @@ func (a *adminClient) override(ctx context.Context, order top.Order) (string, er
 		body["user"] = order.User
 	}
 	err = a.ask(ctx, http.MethodPost, pathOf("orgs", order.Org, "overrides"), body, nil)
-	return fmt.Sprintf("%s changed by %s until %s UTC", order.Limit, order.Add, until.Format("15:04")), err
+	return fmt.Sprintf("%s changed by %s until %s", order.Limit, order.Add, figures.Minute(until)), err
 }
 
 // cancelAll cancels a user's waiting and running jobs.

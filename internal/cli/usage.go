@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 // usageFlags are shared by the commands on the ledger.
@@ -156,7 +157,7 @@ func (r *report) read(ctx context.Context, l *ledgers, org string) error {
 func (r *report) notes(w io.Writer) {
 	if !r.since.IsZero() {
 		fmt.Fprintf(w, "incomplete: calls before %s were not read, because there are too many or they are no longer in the "+
-			"ledger; choose a shorter period\n", r.since.UTC().Format(time.RFC3339))
+			"ledger; choose a shorter period\n", figures.Second(r.since))
 	}
 	if r.wholes > 0 {
 		fmt.Fprintf(w, "%d days in this period have no hourly data; they are counted as UTC days\n", r.wholes)

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -16,8 +16,7 @@ import (
 func adjustBill(c *cobra.Command, o *operated, a *adminClient) error {
 	return o.correct(c, a, func(w io.Writer, done *admin.Corrected) string {
 		if done.Replayed {
-			return fmt.Sprintf("adjustment %s was already made at %s UTC; nothing changed", done.ID,
-				done.At.UTC().Format(time.DateTime))
+			return fmt.Sprintf("adjustment %s was already made at %s; nothing changed", done.ID, figures.Second(done.At))
 		}
 		return fmt.Sprintf("adjusted the bill of user %s of org %s by %s (id %s, by %s)", done.User, done.Org,
 			usd(w, pricing.Nano(done.Amount)), done.ID, done.By)

@@ -166,7 +166,7 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, pick *ranking) e
 const clockSkew = 10 * time.Minute
 
 func entryTable(w io.Writer, list []budget.Entry, withOrg bool) error {
-	g := gridOf(w, list, "at:time (UTC);second", "org:org", "user:user", "key:key", "model:model", "kind:kind",
+	g := gridOf(w, list, "at:time;second", "org:org", "user:user", "key:key", "model:model", "kind:kind",
 		"usage.input:input", "usage.output:output", "cost_nano:cost;usd", "id:id", "corrects:;=remark")
 	if !withOrg {
 		g.dropColumn(1)

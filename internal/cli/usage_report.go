@@ -9,6 +9,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/figures"
 )
 
 // report is the output of `llmguard usage`.
@@ -135,12 +136,10 @@ func (r *report) finish() {
 	})
 }
 
-const hourLayout = "2006-01-02 15:04 MST"
-
 // span formats the period.
 func (r *report) span() string {
 	if r.hours {
-		return "from " + r.from.Truncate(time.Hour).Format(hourLayout) + " to " + r.to.Format(hourLayout)
+		return figures.Between(r.from.Truncate(time.Hour), r.to)
 	}
 	last := r.to.Add(-time.Nanosecond)
 	if r.from.Format(time.DateOnly) == last.Format(time.DateOnly) {

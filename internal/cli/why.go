@@ -54,7 +54,7 @@ func whyText(out io.Writer, w *admin.Why) error {
 	for i := range w.Entries {
 		e := &w.Entries[i]
 		fmt.Fprintf(out, "%s  %s  %s  %s  cost %s, held %s, waited %s, took %s\n",
-			e.At.UTC().Format("2006-01-02 15:04:05"), e.Kind, escape.Text(e.Model), escape.Text(e.Outcome),
+			figures.Second(e.At), e.Kind, escape.Text(e.Model), escape.Text(e.Outcome),
 			usd(out, e.Cost), usd(out, pricing.Nano(e.HeldNano)), milliseconds(e.WaitedMS), milliseconds(e.TookMS))
 		for _, s := range e.Shadow {
 			fmt.Fprintf(out, "  over the limit %s (shadow mode, not enforced)\n", s.Limit)
@@ -95,7 +95,7 @@ func whyTitle(w *admin.Why) string {
 func roomText(l admin.WhyLimit) string {
 	switch {
 	case l.Closed != nil:
-		return "closed until " + l.Closed.UTC().Format("15:04:05 MST")
+		return "closed until " + figures.Minute(*l.Closed)
 	case l.Wait != nil:
 		return "in " + lasting(l.Wait)
 	case l.Refuses:

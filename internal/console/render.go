@@ -68,8 +68,8 @@ func (p *pages) functions() template.FuncMap {
 			}
 			return figures.Span(p.now().Sub(t)) + " ago"
 		},
-		"until":       func(t time.Time) string { return "in " + figures.Span(t.Sub(p.now())) },
-		"stamp":       figures.Second,
+		"until": func(t time.Time) string { return "in " + figures.Span(t.Sub(p.now())) },
+		"stamp": figures.Second, "cell": figures.Cell,
 		"either":      func(a, b string) string { return cmp.Or(a, b) },
 		"since":       func(t time.Time) string { return figures.Span(p.now().Sub(t)) },
 		"len64":       func(n int) int64 { return int64(n) },
@@ -84,7 +84,7 @@ func (p *pages) functions() template.FuncMap {
 		"money": func(s spent) string {
 			return s.show(figures.USD(s.Cost))
 		}, "calls": func(s spent) string { return s.show(figures.Count(s.Calls)) },
-		"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") },
+		"clock":   figures.Clock,
 		"less":    func(a, b int) string { return figures.Count(int64(a - b)) },
 		"worst":   func(b guard.Bound) string { return b.HourText(figures.USD) },
 		"inWords": inWords, "was": func(before, now int) change { return change{int64(before), int64(now)} },

@@ -66,7 +66,7 @@ func stackOf(s *spendView) *stack {
 	}
 	k.Plot = d.SVG()
 	k.times(s)
-	k.Text = "Spending from " + figures.Minute(s.asked.From) + " to " + figures.Minute(s.asked.To) + " by " + s.Title() +
+	k.Text = "Spending " + figures.Between(s.asked.From, s.asked.To) + " by " + s.Title() +
 		"; the table below has the sums"
 	return k
 }
@@ -103,15 +103,11 @@ const mostTimes = 8
 // times marks the time axis.
 func (k *stack) times(s *spendView) {
 	step := time.Duration(s.Spend.Step) * time.Second
-	layout := "15:04"
-	if step >= 24*time.Hour {
-		layout = "Jan 2"
-	}
 	steps := len(s.Total.Series)
 	every := (steps + mostTimes - 1) / mostTimes
 	for i := 0; i < steps; i += every {
 		at := s.asked.From.Add(time.Duration(i) * step)
-		one := stackTime{Text: at.UTC().Format(layout)}
+		one := stackTime{Text: figures.Mark(at, step, step*time.Duration(steps))}
 		if step >= time.Hour {
 			one.Link = s.Link("range", customRange, "from", at.UTC().Format(inputLayout),
 				"to", at.Add(step*time.Duration(every)).UTC().Format(inputLayout))

@@ -115,20 +115,11 @@ func (d *Drawing) Times(f Frame, from time.Time, slot time.Duration) {
 			break
 		}
 	}
-	form := "15:04"
-	switch {
-	case step >= 24*time.Hour:
-		form = "Jan 2"
-	case all > 24*time.Hour:
-		form = "Jan 2 15:04"
-	case step < time.Minute:
-		form = "15:04:05"
-	}
 	bottom := f.Y(0)
 	for t := from.Truncate(step).Add(step); t.Before(from.Add(all)); t = t.Add(step) {
 		x := f.X(float64(t.Sub(from)) / float64(slot))
 		d.Rule(x, bottom, x, bottom+5, "axis")
-		d.Text(x, bottom+19, "tick middle", t.Format(form))
+		d.Text(x, bottom+19, "tick middle", Mark(t, step, all))
 	}
 	d.Rule(f.Left, bottom, f.Right, bottom, "axis")
 }

@@ -141,8 +141,49 @@ func About(d time.Duration) string {
 	return "about " + Lasting(d)
 }
 
-// Minute formats a time for people: 2026-11-01 08:00 UTC.
-func Minute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") + " UTC" }
+const (
+	minute = "2006-01-02 15:04"
+	zone   = " UTC"
+)
+
+// Minute formats a time for people: 2026-11-01 08:00 UTC. Every time for people is in UTC and ends with that, except
+// in a column whose heading says (UTC), see [Cell]. Days are written as [time.DateOnly], for people and programs. What
+// programs read too (answers and errors of the API, logs) is RFC 3339.
+func Minute(t time.Time) string { return t.UTC().Format(minute) + zone }
 
 // Second is Minute with seconds.
-func Second(t time.Time) string { return t.UTC().Format(time.DateTime) + " UTC" }
+func Second(t time.Time) string { return t.UTC().Format(time.DateTime) + zone }
+
+// Clock formats a time of a day that is known: 08:00:05 UTC.
+func Clock(t time.Time) string { return t.UTC().Format(time.TimeOnly) + zone }
+
+// Cell removes UTC from a text of the functions above, for a column whose heading says it.
+func Cell(text string) string { return strings.TrimSuffix(text, zone) }
+
+// Between formats a period in the time zone of its ends, with seconds if it is shorter than an hour: "from
+// 2026-11-01 08:00 to 2026-11-02 08:00 UTC".
+func Between(from, to time.Time) string {
+	layout := minute + " MST"
+	if to.Sub(from) < time.Hour {
+		layout = time.DateTime + " MST"
+	}
+	return "from " + strings.TrimSuffix(from.Format(layout), to.Format(" MST")) + " to " + to.Format(layout)
+}
+
+// Month formats a month: November 2026.
+func Month(t time.Time) string { return t.Format("January 2006") }
+
+// Mark formats a mark of a time axis: a day if marks are that far apart, otherwise the time of day, with the day if
+// the axis is longer than one.
+func Mark(t time.Time, step, axis time.Duration) string {
+	form := "15:04"
+	switch {
+	case step >= 24*time.Hour:
+		form = "Jan 2"
+	case axis > 24*time.Hour:
+		form = "Jan 2 15:04"
+	case step < time.Minute:
+		form = time.TimeOnly
+	}
+	return t.UTC().Format(form)
+}

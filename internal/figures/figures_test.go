@@ -22,6 +22,11 @@ func TestUSD(t *testing.T) {
 
 func TestCountsAndDurations(t *testing.T) {
 	at := time.Date(2026, 11, 1, 9, 30, 5, 0, time.FixedZone("CET", 3600))
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	winter := at.In(berlin)
 	for got, want := range map[string]string{
 		Count(999): "999", Count(-1_000): "-1,000", Count(1_234_567): "1,234,567",
 		Compact(9_999): "9999", Compact(12_345): "12.3k", Compact(4_000_000): "4.0M",
@@ -29,7 +34,13 @@ func TestCountsAndDurations(t *testing.T) {
 		Span(-1): "0ms", Span(1540 * time.Millisecond): "1.5s", Span(303 * time.Second): "5m 3s",
 		Span(59980 * time.Millisecond):   "1m",
 		Span(47*time.Hour + time.Minute): "1d 23h", Span(55 * time.Hour): "2d 7h",
-		Minute(at): "2026-11-01 08:30 UTC", Second(at): "2026-11-01 08:30:05 UTC",
+		Minute(at): "2026-11-01 08:30 UTC", Second(at): "2026-11-01 08:30:05 UTC", Clock(at): "08:30:05 UTC",
+		Cell(Minute(at)): "2026-11-01 08:30", Cell("never"): "never", Month(at): "November 2026",
+		Between(at, at.Add(time.Hour)):                   "from 2026-11-01 09:30 to 2026-11-01 10:30 CET",
+		Between(at.UTC(), at.UTC().Add(time.Second)):     "from 2026-11-01 08:30:05 to 2026-11-01 08:30:06 UTC",
+		Between(at.AddDate(0, -1, 0).In(berlin), winter): "from 2026-10-01 10:30 CEST to 2026-11-01 09:30 CET",
+		Mark(at, time.Second, time.Minute):               "08:30:05", Mark(at, time.Hour, 5*time.Hour): "08:30",
+		Mark(at, time.Hour, 72*time.Hour): "Nov 1 08:30", Mark(at, 24*time.Hour, 72*time.Hour): "Nov 1",
 	} {
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)

@@ -51,7 +51,7 @@ func (st *Statement) named() []Section {
 	return out
 }
 
-func longMonth(m Month) string { return m.Begin().Format("January 2006") }
+func longMonth(m Month) string { return figures.Month(m.Begin()) }
 
 // share formats a part of the total in percent.
 func (st *Statement) share(n pricing.Nano) string {

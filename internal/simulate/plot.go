@@ -67,8 +67,7 @@ func title(reports []Report) string {
 }
 
 func span(r Report) string {
-	return fmt.Sprintf("%d calls from %s to %s UTC", r.Total.Calls, r.From.Format("2006-01-02 15:04"),
-		r.To.Format("2006-01-02 15:04"))
+	return fmt.Sprintf("%d calls %s", r.Total.Calls, figures.Between(r.From, r.To))
 }
 
 // svg stacks the panels.

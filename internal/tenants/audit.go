@@ -12,7 +12,7 @@ import (
 type AuditEntry struct {
 	// ID is its position in the log, set when it is read.
 	ID     string    `json:"id,omitempty"`
-	At     time.Time `json:"at" col:"time (UTC);second"`
+	At     time.Time `json:"at" col:"time;second"`
 	Actor  string    `json:"actor" col:"who"`     // an administrator's key id, local:<user>@<host>, or signal
 	Action string    `json:"action" col:"action"` // such as key.create
 	Org    string    `json:"org,omitempty" col:"org"`

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
@@ -206,7 +207,7 @@ func (s *Stop) Text(org string) string {
 	if org == AllOrgs {
 		text = "all orgs"
 	}
-	text += " since " + s.Created.UTC().Format(time.RFC3339) + " by " + s.By
+	text += " since " + figures.Second(s.Created) + " by " + s.By
 	if s.Reason != "" {
 		text += ": " + s.Reason
 	}

@@ -305,7 +305,7 @@ func (m *Model) callRows() []row {
 			outcome = strings.TrimSpace(strconv.Itoa(e.Status) + " " + outcome)
 		}
 		out = append(out, row{org: e.Org, user: e.User, cells: []string{
-			e.At.Format(time.TimeOnly), escape.Text(e.Org), escape.Text(e.User), escape.Text(e.Model), brief(e.Waited),
+			figures.Cell(figures.Clock(e.At)), escape.Text(e.Org), escape.Text(e.User), escape.Text(e.Model), brief(e.Waited),
 			brief(e.Took), figures.USD(e.Cost), outcome,
 			escape.Text(strings.TrimSpace(e.Run + " " + strings.ReplaceAll(string(e.Labels), ",", " "))),
 		}})

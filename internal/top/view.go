@@ -5,7 +5,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
@@ -145,7 +144,7 @@ func (m *Model) head() string {
 		about = "~"
 	}
 	figures := []string{
-		m.paint.styled("llmguard top", bold), s.At.Format(time.TimeOnly) + " UTC",
+		m.paint.styled("llmguard top", bold), figures.Clock(s.At),
 		about + figures.Compact(s.Calls) + " calls/min",
 		about + figures.USD(s.Cost) + "/min", figures.USD(s.Today) + " today",
 		figures.Compact(s.Waiting) + " waiting", figures.Compact(s.Running) + " running",

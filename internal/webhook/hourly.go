@@ -13,6 +13,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/lua"
 )
 
@@ -77,9 +78,9 @@ func (s *Sender) count(ctx context.Context, d delivery, most int) error {
 		number = "at least " + number
 	}
 	start := time.Unix(d.Created, 0).UTC()
-	d.Text = fmt.Sprintf("llmguard: and %s more alerts of org %s between %s and %s: %s. "+
+	d.Text = fmt.Sprintf("llmguard: and %s more alerts of org %s %s: %s. "+
 		"An org sends at most %d alerts an hour.",
-		number, d.Of, start.Format("15:04"), start.Add(time.Hour).Format("15:04 UTC"), strings.Join(types, ", "), most)
+		number, d.Of, figures.Between(start, start.Add(time.Hour)), strings.Join(types, ", "), most)
 	d.Data, err = json.Marshal(map[string]any{
 		"id": d.Of, "org": d.Of, "from": d.Created, "to": start.Add(time.Hour).Unix(), "count": len(events),
 		"counts": counts, "text": d.Text,

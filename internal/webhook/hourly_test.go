@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -59,7 +60,7 @@ func TestAlertsOfAnHour(t *testing.T) {
 	}
 	settled(t, one)
 	n, last := texts("noisy")
-	if want := "and 130 more alerts of org noisy between " + hour.UTC().Format("15:04"); n != 21 ||
+	if want := "and 130 more alerts of org noisy " + figures.Between(hour.UTC(), hour.UTC().Add(time.Hour)); n != 21 ||
 		!strings.Contains(last, want) || !strings.Contains(last, " brake.fired, ") {
 		t.Errorf("got %d alerts, the last %s, want 21 and %q", n, last, want)
 	}

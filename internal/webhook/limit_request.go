@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/alert"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -84,7 +85,7 @@ func (s *Sender) raiseText(r *tenants.RaiseRequest) string {
 }
 
 func more(nano int64, what string, until time.Time) string {
-	return pricing.Nano(nano).Short() + " more for " + what + " until " + until.UTC().Format("2006-01-02 15:04 UTC")
+	return pricing.Nano(nano).Short() + " more for " + what + " until " + figures.Minute(until)
 }
 
 func because(reason string) string {

@@ -1,12 +1,15 @@
 package docs
 
 import (
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -55,5 +58,49 @@ func eachFile(t *testing.T, visit func(dir string, files *token.FileSet, f *ast.
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// machineTimes are the forms of times that programs read. Those for people are in internal/figures.
+var machineTimes = []string{
+	"time.RFC3339", "time.RFC3339Nano", "time.DateOnly",
+	`"2006-01"`,                         // a month in JSON
+	`"20060102"`,                        // a day in a key of Redis
+	`"20060102T150405Z"`,                // a file name
+	"inputLayout", `"2006-01-02T15:04"`, // of HTML's datetime-local
+	"untilFormat", // of an HTML form
+}
+
+var templateTime = regexp.MustCompile(`\.Format ("[^"]*")`)
+
+// TestTimesForPeopleAreFigures: one package decides how people read a time, so that all say their zone.
+func TestTimesForPeopleAreFigures(t *testing.T) {
+	check := func(at any, layout string) {
+		if !slices.Contains(machineTimes, layout) {
+			t.Errorf("%v: Format(%s): use a function of internal/figures", at, layout)
+		}
+	}
+	eachFile(t, func(dir string, files *token.FileSet, f *ast.File) {
+		if dir == "internal/figures" || strings.HasPrefix(dir, "bench") {
+			return
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) == 0 || !slices.Contains([]string{"Format", "AppendFormat"}, last(call.Fun)) {
+				return true
+			}
+			layout := call.Args[len(call.Args)-1]
+			text := cmp.Or(qualified(layout), last(layout))
+			if literal, ok := layout.(*ast.BasicLit); ok {
+				text = literal.Value
+			}
+			check(files.Position(call.Pos()), text)
+			return true
+		})
+	})
+	for _, path := range files(t, ".html") {
+		for _, m := range templateTime.FindAllStringSubmatch(read(t, path), -1) {
+			check(path, m[1])
+		}
 	}
 }

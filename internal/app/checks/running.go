@@ -81,7 +81,7 @@ func heldMoney(ctx context.Context, e *examination, r *diagnose.Report) {
 	s := budget.New(e.rdb, budget.Options{})
 	lost, err := s.DataLoss.At(ctx)
 	if err == nil && !lost.IsZero() {
-		r.Add(diagnose.Warning, "redis lost its data at "+lost.UTC().Format(time.RFC3339)+
+		r.Add(diagnose.Warning, "redis lost its data at "+figures.Minute(lost)+
 			": every limit is closed for the length of its window from then on",
 			"Restore a backup, or accept the loss with `llmguard limits reopen --all`.")
 	}
