@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 
@@ -30,7 +31,7 @@ func (st *Statement) WriteHTML(to io.Writer) error {
 	var out strings.Builder
 	if err := t.Execute(&out, struct {
 		*Statement
-		Chart  chart
+		Chart  template.HTML
 		Status string
 		By     []Section // sections with more than one line, or a name
 	}{st, st.chart(), st.status(), st.named()}); err != nil {
@@ -61,44 +62,29 @@ func (st *Statement) share(n pricing.Nano) string {
 	return fmt.Sprintf("%.1f%%", 100*float64(n)/float64(st.Total.Cost))
 }
 
-// Measures of the chart, in pixels of its view box.
-const (
-	chartWidth  = 700.0
-	chartHeight = 130.0
-)
-
-// chart is a bar for each day.
-type chart struct {
-	Width, Height, Base float64
-	Bars                []bar
-	Top                 string // of the highest bar
-}
-
-type bar struct {
-	X, Y, Width, Height float64
-	Label, Title        string
-}
-
-// chart computes the bars. Days with a negative cost hang below the base line.
-func (st *Statement) chart() chart {
-	c := chart{Width: chartWidth, Height: chartHeight}
+// chart draws a bar for each day, 708 by 166. Days with a negative cost hang below the axis.
+func (st *Statement) chart() template.HTML {
 	most, least := pricing.Nano(1), pricing.Nano(0)
 	for _, d := range st.Daily {
 		most, least = max(most, d.Cost), min(least, d.Cost)
 	}
-	days := st.Month.End().AddDate(0, 0, -1).Day()
-	step, scale := chartWidth/float64(days), chartHeight/float64(most-least)
-	c.Base, c.Top = float64(most)*scale, most.Short()
-	for i, d := range st.Daily {
-		height := float64(d.Cost) * scale
-		b := bar{
-			X: float64(i)*step + step*0.12, Y: c.Base - max(height, 0), Width: step * 0.76, Height: max(height, -height),
-			Title: d.Name + ": " + d.Cost.String(),
-		}
-		if day := i + 1; day == 1 || day%5 == 0 {
-			b.Label = strconv.Itoa(day)
-		}
-		c.Bars = append(c.Bars, b)
+	d, f := figures.Drawing{}, figures.Frame{Left: 76, Right: 704, Upper: 8, N: st.Month.End().AddDate(0, 0, -1).Day()}
+	marks := f.Scale(float64(most))
+	f.Height = 135 * f.Top / (f.Top - float64(least))
+	for _, v := range marks {
+		d.Rule(f.Left, f.Y(v), f.Right, f.Y(v), "grid")
+		d.Text(f.Left-6, f.Y(v)+3, "end", figures.USD(pricing.Nano(math.Round(v))))
 	}
-	return c
+	for i, day := range st.Daily {
+		x, cost := float64(i), float64(day.Cost)
+		d.Bar(f, figures.Bar{
+			Left: x + 0.12, Right: x + 0.88, Lower: min(cost, 0), Upper: max(cost, 0), Class: "bar",
+			Title: day.Name + ": " + day.Cost.String(),
+		})
+		if day := i + 1; day == 1 || day%5 == 0 {
+			d.Text(f.X(x+0.5), 160, "middle", strconv.Itoa(day))
+		}
+	}
+	d.Rule(f.Left, f.Y(0), f.Right, f.Y(0), "axis")
+	return d.SVG()
 }
