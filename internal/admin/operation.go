@@ -106,6 +106,7 @@ type Input struct {
 	In       string // path, query or body
 	Flag     string // of the CLI
 	Help     string
+	Text     string // of a parameter of the query, as the API documents it; otherwise it is Help
 	Kind     InputKind
 	Required bool
 	Setting  bool     // a field of an org, a user or a key, which null resets
@@ -165,13 +166,13 @@ func (o *Operation) listInputs() []Input {
 			continue
 		}
 		in := Input{
-			Name: p.name, In: "query", Flag: cmp.Or(p.flag, flagName(p.name)), Help: decapitalized(p.text),
+			Name: p.name, In: "query", Flag: cmp.Or(p.flag, flagName(p.name)), Text: decapitalized(p.text),
 			Kind: cmp.Or(p.kind, Text), Value: p.value, Choices: p.choices,
 		}
+		in.Help = cmp.Or(p.help, in.Text)
 		if p.kind == Count {
 			in.Help, _, _ = strings.Cut(in.Help, "; default")
 		}
-		in.Help = cmp.Or(p.help, in.Help)
 		out = append(out, in)
 	}
 	if o.Body != nil {

@@ -46,7 +46,7 @@ func operationText(o *admin.Operation) string {
 	fmt.Fprintf(&b, "### %s\n\n%s. `%s %s`\n\n", o.Name, o.Summary, o.Method, o.Path)
 	for _, in := range o.Inputs() {
 		if in.In != "path" {
-			fmt.Fprintf(&b, "- `%s` (%s): %s\n", in.Name, in.In, in.Help)
+			fmt.Fprintf(&b, "- `%s` (%s): %s\n", in.Name, in.In, cmp.Or(in.Text, in.Help))
 		}
 	}
 	var commands, pages []string
