@@ -74,51 +74,48 @@ var units = map[budget.Metric]string{
 // limitHandler serves /orgs/{org}/limits.
 type limitHandler struct{ base }
 
-// limitsOf returns the limits of an org, or those that apply to a user and a key.
-func (h *limitHandler) limitsOf(org, user, key string) ([]budget.Limit, error) {
-	if h.dir.isAll(org) {
-		return h.defaultLimits(user, key)
+// limitsOf returns the limits of an org, or those that apply to a user and a key. It sets the user whose key it is.
+func (h *limitHandler) limitsOf(who *budget.Call) ([]budget.Limit, error) {
+	if h.dir.isAll(who.Org) {
+		return h.defaultLimits(who.User, who.Key)
 	}
-	_, owner, _, err := h.dir.caller(org, user, key)
+	_, owner, _, err := h.dir.caller(who.Org, who.User, who.Key)
 	if err != nil {
 		return nil, err
 	}
 	if owner != nil {
-		user = owner.ID
+		who.User = owner.ID
 	}
-	in := h.opts.Policy().Orgs[org]
+	in := h.opts.Policy().Orgs[who.Org]
 	if in == nil {
-		return nil, wire.NotFound("org", "org_not_found", "There is no org %.80q", org)
+		return nil, wire.NotFound("org", "org_not_found", "There is no org %.80q", who.Org)
 	}
-	return in.LimitsFor(user, key), nil
+	return in.LimitsFor(who.User, who.Key), nil
 }
 
 func (h *limitHandler) listLimits(c *call) (any, error) {
 	org, q := c.r.PathValue("org"), c.r.URL.Query()
-	user, key := q.Get("user"), q.Get("key")
+	who := budget.Call{Org: org, User: q.Get("user"), Key: q.Get("key")}
 	owner, err := ownerOf(c)
 	if err != nil {
 		return nil, err
 	}
-	limits, err := h.limitsOf(org, user, key)
+	limits, err := h.limitsOf(&who)
 	if kind, _ := settings.SplitOwner(owner); kind == "group" || kind == "plan" {
 		limits, err = h.limitsOfOwner(org, owner)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if _, owner, _, err := h.dir.caller(org, "", key); err == nil && user == "" && owner != nil {
-		user = owner.ID
-	}
-	ip, err := address(q.Get("ip"))
+	who.IP, err = address(q.Get("ip"))
 	if err != nil {
 		return nil, err
 	}
-	labels, err := labelsOf(q["label"])
+	who.Labels, err = labelsOf(q["label"])
 	if err != nil {
 		return nil, err
 	}
-	out, err := h.viewLimits(c, org, limits, budget.Call{Org: org, User: user, Key: key, IP: ip, Labels: labels})
+	out, err := h.viewLimits(c, org, limits, who)
 	return listOf(out), err
 }
 
@@ -208,7 +205,7 @@ func (h *limitHandler) shadowSince(c *call, org string, limits []budget.Limit) (
 
 // limit returns a limit of the org, a user or a key by name.
 func (h *limitHandler) limit(org, user, key, name string) (*budget.Limit, error) {
-	limits, err := h.limitsOf(org, user, key)
+	limits, err := h.limitsOf(&budget.Call{Org: org, User: user, Key: key})
 	if err != nil {
 		return nil, err
 	}

@@ -33,9 +33,9 @@ func (h *limitHandler) limitsOfOwner(org, owner string) ([]budget.Limit, error) 
 	kind, id := settings.SplitOwner(owner)
 	switch kind {
 	case "user":
-		return h.limitsOf(org, id, "")
+		return h.limitsOf(&budget.Call{Org: org, User: id})
 	case "org":
-		return h.limitsOf(org, "", "")
+		return h.limitsOf(&budget.Call{Org: org})
 	case "plan":
 		if err := h.dir.known(org); err != nil && !h.dir.isAll(org) {
 			return nil, err

@@ -96,7 +96,8 @@ func (h *resetHandler) chosen(org string, how *limitsReset) (
 	if h.dir.isAll(org) {
 		return nil, nil, invalid("org", "Each org has its own counters. Name one org")
 	}
-	if _, err := h.limits.limitsOf(org, how.User, how.Key); err != nil { // unknown, or not of that user
+	who := budget.Call{Org: org, User: how.User, Key: how.Key}
+	if _, err := h.limits.limitsOf(&who); err != nil { // unknown, or not of that user
 		return nil, nil, err
 	}
 	all := allLimits(h.opts.Policy().Orgs[org])
