@@ -9,6 +9,10 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
+var auditCSV = columnsOf(reflect.TypeFor[tenants.AuditEntry](), "id:id;text", "at:at;nanos", "actor:actor;text",
+	"action:action", "org:org", "target:target;text", "reason:reason;text", "before:before;json", "after:after;json",
+	"request_id:request_id;text", "ip:ip")
+
 // auditWorker lists more entries than the API returns in one page.
 func auditWorker(c *cobra.Command) worker {
 	var limit int
@@ -25,9 +29,7 @@ func auditWorker(c *cobra.Command) worker {
 		case err != nil:
 			return err
 		case o.output == "csv":
-			return csvOf(c.OutOrStdout(), list, "id:id;text", "at:at;nanos", "actor:actor;text", "action:action", "org:org",
-				"target:target;text", "reason:reason;text", "before:before;json", "after:after;json", "request_id:request_id;text",
-				"ip:ip")
+			return csvOf(c.OutOrStdout(), list, auditCSV)
 		}
 		return o.list(c, reflect.ValueOf(list))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 
 	"github.com/spf13/cobra"
 
@@ -160,13 +161,14 @@ func quoteView(q *batch.Quote) quoted {
 	return v
 }
 
+var quoteColumns = columnsOf(reflect.TypeFor[quotedModel](), "model:MODEL", "requests:REQUESTS", "input_tokens:INPUT TOKENS",
+	"max_output_tokens:MAX OUTPUT", "expected_usd:EXPECTED;dollars", "at_most_usd:MAX COST;dollars")
+
 func quoteTable(w io.Writer, v quoted) error {
 	rows := v.Models
 	if len(rows) != 1 {
 		v.Total.Model = "total"
 		rows = append(rows, v.Total)
 	}
-	return tableOf(w, rows, "model:MODEL", "requests:REQUESTS", "input_tokens:INPUT TOKENS",
-		"max_output_tokens:MAX OUTPUT",
-		"expected_usd:EXPECTED;dollars", "at_most_usd:MAX COST;dollars")
+	return tableOf(w, rows, quoteColumns)
 }

@@ -281,7 +281,7 @@ func contextListCommand() *cobra.Command {
 		for _, r := range all.List {
 			out = append(out, contextView{r.Name, r.URL, r.Name == all.Current})
 		}
-		return render(c.OutOrStdout(), output, out, func(w io.Writer) error { return tableOf(w, out) })
+		return render(c.OutOrStdout(), output, out, func(w io.Writer) error { return tableOf(w, out, nil) })
 	}
 	formatFlag(c, &output, listFormats...)
 	return c

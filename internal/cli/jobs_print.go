@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -30,12 +31,14 @@ func jobNote(l *jobLine) string {
 	return escape.Text(l.Code)
 }
 
+var jobColumns = columnsOf(reflect.TypeFor[jobLine](), "id:id", "status:status", "created_at:age;age", "pool:pool",
+	"class:class", "org:org", "user:user", "model:model", "attempts:tries")
+
 func jobTable(w io.Writer, jobs []jobLine) error {
 	if len(jobs) == 0 {
 		return nil
 	}
-	g := gridOf(w, jobs, "id:id", "status:status", "created_at:age;age", "pool:pool", "class:class", "org:org",
-		"user:user", "model:model", "attempts:tries")
+	g := gridOf(w, jobs, jobColumns)
 	g.head, g.numbers = append(g.head, "cost", ""), append(g.numbers, true, false)
 	for i := range jobs {
 		g.rows[i] = append(g.rows[i], jobCost(w, &jobs[i]), jobNote(&jobs[i]))

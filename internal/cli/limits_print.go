@@ -3,15 +3,23 @@ package cli
 import (
 	"fmt"
 	"io"
+	"reflect"
 
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/figures"
 )
 
+var (
+	limitColumns = columnsOf(reflect.TypeFor[admin.Limit](), "limit", "subject", "mode", "shape", "amount", "used", "held",
+		"remaining", "resets in", "used up in", "source")
+	countingColumns = columnsOf(reflect.TypeFor[admin.ExplainedLimit](), "limit", "from", "subject", "mode", "shape", "amount",
+		"used", "remaining", "resets in", "set in", "")
+	otherColumns = columnsOf(reflect.TypeFor[admin.ExplainedLimit](), "limit", "from", "amount", "set in", "because")
+)
+
 func limitTable(w io.Writer, list []admin.Limit) error {
-	err := tableOf(w, list, "limit", "subject", "mode", "shape", "amount", "used", "held", "remaining", "resets in",
-		"used up in", "source")
+	err := tableOf(w, list, limitColumns)
 	if err != nil {
 		return err
 	}
@@ -76,15 +84,14 @@ func explanationText(w io.Writer, e *admin.Explanation) error {
 		if _, err := fmt.Fprintln(w, "no limit counts this call"); err != nil {
 			return err
 		}
-	} else if err := tableOf(w, e.Limits, "limit", "from", "subject", "mode", "shape",
-		"amount", "used", "remaining", "resets in", "set in", ""); err != nil {
+	} else if err := tableOf(w, e.Limits, countingColumns); err != nil {
 		return err
 	}
 	if len(e.Others) == 0 {
 		return nil
 	}
 	fmt.Fprintln(w, "\nnot counting this call:")
-	return tableOf(w, e.Others, "limit", "from", "amount", "set in", "because")
+	return tableOf(w, e.Others, otherColumns)
 }
 
 // fromText names the place that a limit is from, such as plan pro.
@@ -104,13 +111,13 @@ func resetTable(w io.Writer, plan *admin.ResetPlan) error {
 		_, err := fmt.Fprintln(w, "nothing to reset: no counter has usage that is not held by open calls")
 		return err
 	}
-	sums := gridOf(w, plan.Limits)
+	sums := gridOf(w, plan.Limits, nil)
 	sums.head[2] = verb
 	if err := sums.write(w); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
-	if err := tableOf(w, plan.Fullest); err != nil {
+	if err := tableOf(w, plan.Fullest, nil); err != nil {
 		return err
 	}
 	if n := plan.Counters - len(plan.Fullest); n > 0 {

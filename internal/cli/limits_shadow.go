@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,6 +31,10 @@ func limitsShadowCommand() *cobra.Command {
 	return c
 }
 
+var shadowCSV = columnsOf(reflect.TypeFor[simulate.ShadowLine](), "limit:limit", "org:org", "user:user;text",
+	"would_wait:would_wait", "wait_p50_ms:wait_p50_ms;int", "wait_p95_ms:wait_p95_ms;int", "wait_max_ms:wait_max_ms;int",
+	"would_refuse:would_refuse")
+
 func (f *traceFlags) showShadow(ctx context.Context, stdin io.Reader, w, notes io.Writer) error {
 	var s simulate.Shadow
 	if err := f.countShadow(ctx, &s, stdin); err != nil {
@@ -42,8 +47,7 @@ func (f *traceFlags) showShadow(ctx context.Context, stdin io.Reader, w, notes i
 	case "jsonl":
 		return render(w, "jsonl", report.Lines, nil)
 	case "csv":
-		return csvOf(w, report.Lines, "limit:limit", "org:org", "user:user;text", "would_wait:would_wait",
-			"wait_p50_ms:wait_p50_ms;int", "wait_p95_ms:wait_p95_ms;int", "wait_max_ms:wait_max_ms;int", "would_refuse:would_refuse")
+		return csvOf(w, report.Lines, shadowCSV)
 	}
 	if report.HeldBack == 0 {
 		fmt.Fprintf(notes, "no limit in shadow mode would have held back any of %s\n", plural(report.Calls, "call"))

@@ -25,6 +25,7 @@ type operated struct {
 	values  map[string]string // inputs of the path and the query, by name
 	sent    map[string]any    // the body
 	args    []string          // those after the first, of a command that repeats
+	columns []shownField      // of a table; nil: those of the answer's type
 }
 
 // worker does the work of a command.
@@ -135,6 +136,9 @@ func operationCommand(op *admin.Operation, d admin.Command) *cobra.Command {
 	}
 	if d.Long != "" {
 		c.Long = d.Long + "\n\n" + adminHelp
+	}
+	if t, _ := op.Listed(); len(d.Columns) > 0 {
+		o.columns = columnsOf(t, d.Columns...)
 	}
 	o.special = specialOf(c, strings.Join(words, " "))
 	switch {

@@ -308,7 +308,7 @@ func (o *operated) list(c *cobra.Command, data reflect.Value) error {
 		if own := ownForm(data.Interface()); own != nil {
 			return own(w)
 		}
-		return tableOf(w, data.Interface(), o.command.Columns...)
+		return tableOf(w, data.Interface(), o.columns)
 	})
 }
 
@@ -325,7 +325,7 @@ func (o *operated) one(w io.Writer, v reflect.Value) error {
 		return err
 	}
 	if o.op.Writes && len(columnsOf(v.Type())) > 0 && !hasFacts(v.Type()) {
-		return tableOf(w, reflect.Append(reflect.MakeSlice(reflect.SliceOf(v.Type()), 0, 1), v).Interface())
+		return tableOf(w, reflect.Append(reflect.MakeSlice(reflect.SliceOf(v.Type()), 0, 1), v).Interface(), nil)
 	}
 	return factsOf(w, v)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"time"
 
@@ -85,7 +86,8 @@ func differenceTable(w io.Writer, list []shownDifference, before, after string) 
 	if len(list) == 0 {
 		return nil
 	}
-	return tableOf(w, list, "model", "provider", "price", "built_in:"+before+";number;-", "file:"+after+";number;-")
+	return tableOf(w, list, columnsOf(reflect.TypeFor[shownDifference](), "model", "provider", "price",
+		"built_in:"+before+";number;-", "file:"+after+";number;-"))
 }
 
 func verifyPricesCommand() *cobra.Command {
@@ -197,6 +199,8 @@ func (f *priceFlags) countShared(prices *app.Prices, at time.Time, lists []*pric
 	return nil
 }
 
+var verifyColumns = columnsOf(reflect.TypeFor[shownDisagreement](), "model", "provider", "price")
+
 func verifyTable(w io.Writer, lists []*pricing.Feed, list []shownDisagreement) error {
 	if len(list) == 0 {
 		return nil
@@ -205,7 +209,7 @@ func verifyTable(w io.Writer, lists []*pricing.Feed, list []shownDisagreement) e
 	for _, f := range lists {
 		sources = append(sources, f.Name)
 	}
-	g := gridOf(w, list, "model", "provider", "price")
+	g := gridOf(w, list, verifyColumns)
 	for _, s := range sources {
 		g.head, g.numbers = append(g.head, s), append(g.numbers, true)
 		for i, d := range list {

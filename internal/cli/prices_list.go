@@ -66,7 +66,7 @@ func listPrices(f priceFlags, stdout, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "models: %d, USD per 1M tokens at %s; catalogue %s, its oldest price checked on %s\n",
 			len(list), figures.Minute(at), c.Version(), c.AsOf().Format(time.DateOnly))
 	}
-	return render(stdout, f.output, list, func(w io.Writer) error { return tableOf(w, list) })
+	return render(stdout, f.output, list, func(w io.Writer) error { return tableOf(w, list, nil) })
 }
 
 // list returns the prices in effect that match the filter, by provider and model. The price of

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -92,6 +93,9 @@ func span(seconds *float64) string {
 	return figures.Age(time.Duration(*seconds * float64(time.Second)))
 }
 
+var flowColumns = columnsOf(reflect.TypeFor[admin.QueueFlow](), "org:org", "user:user", "class:class", "jobs:jobs",
+	"high:high", "low:low", "tokens:tokens")
+
 func flowTable(w io.Writer, v *admin.QueuePool, most int) error {
 	if len(v.Flows)+len(v.Parked) == 0 {
 		return nil
@@ -111,9 +115,7 @@ func flowTable(w io.Writer, v *admin.QueuePool, most int) error {
 		}
 		parked[p.Org+" "+p.User] = what + ", for " + figures.Lasting(max(time.Until(p.Until), 0))
 	}
-	g := gridOf(w, v.Flows[:min(len(v.Flows), max(most, 0))], "org:org", "user:user", "class:class", "jobs:jobs",
-		"high:high",
-		"low:low", "tokens:tokens")
+	g := gridOf(w, v.Flows[:min(len(v.Flows), max(most, 0))], flowColumns)
 	g.indent, g.head, g.numbers = "  ", append(g.head, "oldest", "paused"), append(g.numbers, true, false)
 	for i := range g.rows {
 		f := &v.Flows[i]

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 
 	"github.com/llmguard/llmguard/internal/escape"
@@ -46,11 +47,24 @@ func (f *simulateFlags) print(reports []simulate.Report, w, notes io.Writer) err
 	return nil
 }
 
+var (
+	lineColumns = columnsOf(reflect.TypeFor[simulate.Line](), "calls:calls", "at_once:immediate", "waited:waited",
+		"wait_p50_ms:p50;span", "wait_p95_ms:p95;span", "wait_p99_ms:p99;span", "gave_up:gave up", "refused:refused",
+		"spend_nano:spend;usd", "not_spent_nano:not spent;usd")
+	delayColumns = columnsOf(reflect.TypeFor[simulate.LimitLine](), "limit:limit", "waited:waited", "wait_p95_ms:p95;span",
+		"gave_up:gave up", "refused:refused")
+	shadowColumns = columnsOf(reflect.TypeFor[simulate.ShadowLine](), "limit:limit", "user:user;=user", "would_wait:would wait",
+		"wait_p50_ms:p50;span", "wait_p95_ms:p95;span", "wait_max_ms:longest;span", "would_refuse:would be refused")
+	lineCSV = columnsOf(reflect.TypeFor[policyLine](), "policy:policy;text", "org:org", "user:user;text", "key:key;text",
+		"model:model;text", "calls:calls", "at_once:at_once", "waited:waited", "wait_p50_ms:wait_p50_ms;int",
+		"wait_p95_ms:wait_p95_ms;int", "wait_p99_ms:wait_p99_ms;int", "wait_max_ms:wait_max_ms;int", "gave_up:gave_up",
+		"refused:refused", "spend_nano:spend_usd;decimal", "not_spent_nano:not_spent_usd;decimal",
+		"recorded_nano:recorded_usd;decimal")
+)
+
 // lineTable prints lines, each after its names.
 func lineTable(w io.Writer, head []string, names [][]string, lines []simulate.Line) error {
-	g := gridOf(w, lines, "calls:calls", "at_once:immediate", "waited:waited", "wait_p50_ms:p50;span",
-		"wait_p95_ms:p95;span", "wait_p99_ms:p99;span", "gave_up:gave up", "refused:refused", "spend_nano:spend;usd",
-		"not_spent_nano:not spent;usd")
+	g := gridOf(w, lines, lineColumns)
 	g.head, g.numbers = append(slices.Clone(head), g.head...), append(make([]bool, len(head)), g.numbers...)
 	for i := range g.rows {
 		g.rows[i] = append(slices.Clone(names[i]), g.rows[i]...)
@@ -118,8 +132,7 @@ func (f *simulateFlags) printLines(reports []simulate.Report, w io.Writer) error
 func printLimits(r simulate.Report, w io.Writer) error {
 	if len(r.Limits) > 0 {
 		fmt.Fprintf(w, "\nlimits that held calls back under %s\n", r.Policy)
-		err := tableOf(w, r.Limits, "limit:limit", "waited:waited", "wait_p95_ms:p95;span", "gave_up:gave up",
-			"refused:refused")
+		err := tableOf(w, r.Limits, delayColumns)
 		if err != nil {
 			return err
 		}
@@ -144,23 +157,20 @@ func printLimits(r simulate.Report, w io.Writer) error {
 }
 
 func shadowTable(w io.Writer, list []simulate.ShadowLine) error {
-	return tableOf(w, list, "limit:limit", "user:user;=user", "would_wait:would wait", "wait_p50_ms:p50;span",
-		"wait_p95_ms:p95;span", "wait_max_ms:longest;span", "would_refuse:would be refused")
+	return tableOf(w, list, shadowColumns)
+}
+
+type policyLine struct {
+	Policy string `json:"policy"`
+	simulate.Line
 }
 
 func simulateCSV(w io.Writer, reports []simulate.Report) error {
-	type line struct {
-		Policy string `json:"policy"`
-		simulate.Line
-	}
-	var all []line
+	var all []policyLine
 	for _, r := range reports {
 		for _, l := range r.Lines {
-			all = append(all, line{r.Policy, l})
+			all = append(all, policyLine{r.Policy, l})
 		}
 	}
-	return csvOf(w, all, "policy:policy;text", "org:org", "user:user;text", "key:key;text", "model:model;text",
-		"calls:calls", "at_once:at_once", "waited:waited", "wait_p50_ms:wait_p50_ms;int", "wait_p95_ms:wait_p95_ms;int",
-		"wait_p99_ms:wait_p99_ms;int", "wait_max_ms:wait_max_ms;int", "gave_up:gave_up", "refused:refused",
-		"spend_nano:spend_usd;decimal", "not_spent_nano:not_spent_usd;decimal", "recorded_nano:recorded_usd;decimal")
+	return csvOf(w, all, lineCSV)
 }

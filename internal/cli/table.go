@@ -165,10 +165,18 @@ func taggedFields(t reflect.Type, tag string) []shownField {
 			}
 			continue
 		}
-		parts := append(strings.Split(text, ";"), "", "")
-		out = append(out, shownField{name: parts[0], format: parts[1], none: parts[2], index: f.Index, typ: f.Type})
+		out = append(out, newField(text, f.Index, f.Type))
 	}
 	return out
+}
+
+// newField reads a tag. It panics for a format that does not exist.
+func newField(tag string, index []int, t reflect.Type) shownField {
+	parts := append(strings.Split(tag, ";"), "", "")
+	if parts[1] != "" && formats[parts[1]] == nil {
+		panic(fmt.Sprintf("cli: there is no format %q of %q", parts[1], tag))
+	}
+	return shownField{name: parts[0], format: parts[1], none: parts[2], index: index, typ: t}
 }
 
 // someSettings are the settings of an answer: settings.Fields.
@@ -228,41 +236,57 @@ func (f *shownField) isTime() bool {
 	return f.format == "minute" || f.format == "second" || f.setting == "expires"
 }
 
-func columnsOf(t reflect.Type) []shownField { return taggedFields(t, "col") }
-
-// tableOf prints a list as a table: of these columns, or of all that its type has. A column is the name in a tag, or
-// the name of a member in JSON, a colon and what a tag would have.
-func tableOf(w io.Writer, list any, names ...string) error { return gridOf(w, list, names...).write(w) }
-
-// columnOf finds a column of a type.
-func columnOf(t reflect.Type, all []shownField, name string) shownField {
-	member, tag, ok := strings.Cut(name, ":")
-	if !ok {
-		return all[slices.IndexFunc(all, func(f shownField) bool { return f.name == name })]
+// columnsOf returns columns of a type, by default all with a tag. A column is the name in a tag, or the name of a member
+// in JSON, a colon and what a tag would have. It panics for one that the type does not have: columns are chosen before
+// the program does anything.
+func columnsOf(t reflect.Type, names ...string) []shownField {
+	all := taggedFields(t, "col")
+	if len(names) == 0 {
+		return all
 	}
+	var out []shownField
+	for _, name := range names {
+		member, tag, ok := strings.Cut(name, ":")
+		if ok {
+			out = append(out, columnOf(t, member, tag))
+			continue
+		}
+		i := slices.IndexFunc(all, func(f shownField) bool { return f.name == name })
+		if i < 0 {
+			panic(fmt.Sprintf("cli: %s has no column %q", t, name))
+		}
+		out = append(out, all[i])
+	}
+	return out
+}
+
+// columnOf makes a column of a member, whose name has dots if it is in others.
+func columnOf(t reflect.Type, member, tag string) shownField {
 	var index []int
 	for one := range strings.SplitSeq(member, ".") {
-		i := slices.IndexFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool {
+		fields := reflect.VisibleFields(t)
+		i := slices.IndexFunc(fields, func(f reflect.StructField) bool {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			return name == one
 		})
-		f := reflect.VisibleFields(t)[i]
-		index, t = append(index, f.Index...), f.Type
+		if i < 0 {
+			panic(fmt.Sprintf("cli: %s has no member %q", t, one))
+		}
+		index, t = append(index, fields[i].Index...), fields[i].Type
 	}
-	parts := append(strings.Split(tag, ";"), "", "")
-	return shownField{name: parts[0], format: parts[1], none: parts[2], index: index, typ: t}
+	return newField(tag, index, t)
 }
 
-func gridOf(w io.Writer, list any, names ...string) *grid {
+// tableOf prints a list as a table: of these columns, or of all that its type has.
+func tableOf(w io.Writer, list any, columns []shownField) error {
+	return gridOf(w, list, columns).write(w)
+}
+
+func gridOf(w io.Writer, list any, columns []shownField) *grid {
 	v := reflect.ValueOf(list)
 	g := grid{head: []string{}}
-	columns := columnsOf(v.Type().Elem())
-	if len(names) > 0 {
-		all := columns
-		columns = nil
-		for _, name := range names {
-			columns = append(columns, columnOf(v.Type().Elem(), all, name))
-		}
+	if columns == nil {
+		columns = columnsOf(v.Type().Elem())
 	}
 	for _, c := range columns {
 		name := c.name
@@ -286,8 +310,8 @@ func gridOf(w io.Writer, list any, names ...string) *grid {
 }
 
 // csvOf writes a list as CSV with these columns.
-func csvOf(w io.Writer, list any, columns ...string) error {
-	g := gridOf(w, list, columns...)
+func csvOf(w io.Writer, list any, columns []shownField) error {
+	g := gridOf(w, list, columns)
 	out := escape.NewCSV(w)
 	_ = out.Write(g.head) // Flush reports the error
 	for _, row := range g.rows {

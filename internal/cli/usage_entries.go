@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -165,9 +166,11 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, pick *ranking) e
 // clockSkew is the assumed maximum difference between the clocks of proxies and Redis.
 const clockSkew = 10 * time.Minute
 
+var entryColumns = columnsOf(reflect.TypeFor[budget.Entry](), "at:time;second", "org:org", "user:user", "key:key",
+	"model:model", "kind:kind", "usage.input:input", "usage.output:output", "cost_nano:cost;usd", "id:id", "corrects:;=remark")
+
 func entryTable(w io.Writer, list []budget.Entry, withOrg bool) error {
-	g := gridOf(w, list, "at:time;second", "org:org", "user:user", "key:key", "model:model", "kind:kind",
-		"usage.input:input", "usage.output:output", "cost_nano:cost;usd", "id:id", "corrects:;=remark")
+	g := gridOf(w, list, entryColumns)
 	if !withOrg {
 		g.dropColumn(1)
 	}

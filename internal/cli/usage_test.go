@@ -46,7 +46,7 @@ func TestLimitsThatNeverEmpty(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tableOf(&out, []admin.Cap{{Name: "all", Unit: "nano_usd"}}); err != nil {
+	if err := tableOf(&out, []admin.Cap{{Name: "all", Unit: "nano_usd"}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := out.String(); strings.Count(got, "never") != 3 || !strings.Contains(got, "1m 30s") || strings.Contains(got, "2562047h") || strings.Contains(got, "-2562047h") {

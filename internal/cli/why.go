@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"time"
 
@@ -49,6 +50,9 @@ func (f *adminFlags) where() string {
 	return out
 }
 
+var whyColumns = columnsOf(reflect.TypeFor[admin.WhyLimit](), "limit", "subject", "mode", "used", "held", "amount", "needed",
+	"available", "resets in")
+
 func whyText(out io.Writer, w *admin.Why) error {
 	fmt.Fprintf(out, "%s of org %s, user %s\n%s\n", whyTitle(w), w.Org, w.User, escape.Text(w.Reason))
 	for i := range w.Entries {
@@ -63,8 +67,7 @@ func whyText(out io.Writer, w *admin.Why) error {
 	fmt.Fprintln(out)
 	if len(w.Limits) == 0 {
 		fmt.Fprintln(out, "No limit applies.")
-	} else if err := tableOf(out, w.Limits, "limit", "subject", "mode", "used", "held", "amount", "needed",
-		"available", "resets in"); err != nil {
+	} else if err := tableOf(out, w.Limits, whyColumns); err != nil {
 		return err
 	}
 	for i := range w.Limits {
@@ -72,7 +75,7 @@ func whyText(out io.Writer, w *admin.Why) error {
 	}
 	if len(w.Refusals) > 0 {
 		fmt.Fprintln(out, "\nRefused or delayed in the last 24 hours:")
-		if err := tableOf(out, w.Refusals); err != nil {
+		if err := tableOf(out, w.Refusals, nil); err != nil {
 			return err
 		}
 	}
