@@ -17,6 +17,7 @@ import (
 //	needs:"a,b=c"     the field has an effect only with a, and if b is c
 //	excludes:"a,b=c"  the field cannot be combined with a, nor with b if that is c
 //	unique:"list"     no other element of the list has the same value
+//	why:"because ..." why the field is needed, or excluded by others; a clause of that mistake
 //
 // 0 and fields that are not set have no bounds: where 0 has no meaning, it is refused when it is read.
 type rules struct {
@@ -24,6 +25,7 @@ type rules struct {
 	least, most     int64 // low and high as numbers; most is 0 if there is none
 	needs, excludes []string
 	unique          bool
+	why             string
 }
 
 // rulesOf reads the tags of a field, and panics if they are wrong.
@@ -36,6 +38,9 @@ func rulesOf(f reflect.StructField) (r rules) {
 		return slices.DeleteFunc(strings.Split(f.Tag.Get(tag), ","), func(s string) bool { return s == "" })
 	}
 	r.needs, r.excludes, r.unique = list("needs"), list("excludes"), f.Tag.Get("unique") == "list"
+	if why := f.Tag.Get("why"); why != "" {
+		r.why = ", " + why
+	}
 	return r
 }
 
@@ -91,7 +96,7 @@ func (m *mistakes) combined(path string, section reflect.Value, f field) {
 		case valued:
 			m.failAt(join(path, f.Name), "has no effect with %s: %s", name, value)
 		default:
-			m.failAt(join(path, f.Name), "cannot be combined with %s; use one of the two", name)
+			m.failAt(join(path, f.Name), "cannot be combined with %s%s; use one of the two", name, siblingOf(section, name).why)
 		}
 	}
 }
@@ -100,7 +105,7 @@ func (m *mistakes) combined(path string, section reflect.Value, f field) {
 func (m *mistakes) bounded(path string, v reflect.Value, f field) {
 	switch secret := f.Type == reflect.TypeFor[Secret](); {
 	case f.Type.Kind() == reflect.Slice && f.Required && v.Len() == 0 && m.given(path):
-		m.failAt(path, "is empty; at least one is needed")
+		m.failAt(path, "is empty; at least one is needed%s", f.why)
 	case f.Type.Kind() == reflect.Slice && f.least > 0 && v.Len() == 0 && m.given(path):
 		m.failAt(path, "is empty; remove it to allow all, or list what is allowed")
 	case f.Type.Kind() == reflect.Slice && f.most > 0 && v.Len() > int(f.most):

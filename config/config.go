@@ -93,7 +93,7 @@ type Config struct {
 	// Defaults apply to every org, in this file and in Redis.
 	Defaults Defaults `yaml:"defaults"`
 	// Orgs are the tenants, with their limits, users and keys.
-	Orgs []Org `yaml:"orgs,required" range:"1.."`
+	Orgs []Org `yaml:"orgs,required" range:"1.." why:"because keys belong to an org's users"`
 	// Ledger records what every call was charged.
 	Ledger Ledger `yaml:"ledger" reload:"restart"`
 	// Finance configures exports for accountants.
@@ -189,7 +189,7 @@ type Redis struct {
 	Addresses []string `yaml:"addresses" excludes:"url"`
 	// URL is the short form for a single server: redis://user:password@host:6379/0, rediss://
 	// for TLS, unix:///path. It replaces the other connection fields.
-	URL Secret `yaml:"url"`
+	URL Secret `yaml:"url" why:"which already sets it"`
 	// Mode is the kind of deployment.
 	Mode string `yaml:"mode" default:"single" enum:"single,sentinel,cluster"`
 	// MasterName is the primary's name at the sentinels.
