@@ -161,8 +161,8 @@ func quoteView(q *batch.Quote) quoted {
 	return v
 }
 
-var quoteColumns = columnsOf(reflect.TypeFor[quotedModel](), "model:MODEL", "requests:REQUESTS", "input_tokens:INPUT TOKENS",
-	"max_output_tokens:MAX OUTPUT", "expected_usd:EXPECTED;dollars", "at_most_usd:MAX COST;dollars")
+var quoteColumns = columnsOf(reflect.TypeFor[quotedModel](), "model:MODEL", "requests:REQUESTS",
+	"input_tokens:INPUT TOKENS", "max_output_tokens:MAX OUTPUT", "expected_usd:EXPECTED;dollars", "at_most_usd:MAX COST;dollars")
 
 func quoteTable(w io.Writer, v quoted) error {
 	rows := v.Models

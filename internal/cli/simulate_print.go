@@ -53,8 +53,8 @@ var (
 		"spend_nano:spend;usd", "not_spent_nano:not spent;usd")
 	delayColumns = columnsOf(reflect.TypeFor[simulate.LimitLine](), "limit:limit", "waited:waited", "wait_p95_ms:p95;span",
 		"gave_up:gave up", "refused:refused")
-	shadowColumns = columnsOf(reflect.TypeFor[simulate.ShadowLine](), "limit:limit", "user:user;=user", "would_wait:would wait",
-		"wait_p50_ms:p50;span", "wait_p95_ms:p95;span", "wait_max_ms:longest;span", "would_refuse:would be refused")
+	shadowColumns = columnsOf(reflect.TypeFor[simulate.ShadowLine](), "limit:limit", "user:user;=user",
+		"would_wait:would wait", "wait_p50_ms:p50;span", "wait_p95_ms:p95;span", "wait_max_ms:longest;span", "would_refuse:would be refused")
 	lineCSV = columnsOf(reflect.TypeFor[policyLine](), "policy:policy;text", "org:org", "user:user;text", "key:key;text",
 		"model:model;text", "calls:calls", "at_once:at_once", "waited:waited", "wait_p50_ms:wait_p50_ms;int",
 		"wait_p95_ms:wait_p95_ms;int", "wait_p99_ms:wait_p99_ms;int", "wait_max_ms:wait_max_ms;int", "gave_up:gave_up",

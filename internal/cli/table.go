@@ -236,9 +236,9 @@ func (f *shownField) isTime() bool {
 	return f.format == "minute" || f.format == "second" || f.setting == "expires"
 }
 
-// columnsOf returns columns of a type, by default all with a tag. A column is the name in a tag, or the name of a member
-// in JSON, a colon and what a tag would have. It panics for one that the type does not have: columns are chosen before
-// the program does anything.
+// columnsOf returns columns of a type, by default all with a tag. A column is the name in a tag, or the name of a
+// member in JSON, a colon and what a tag would have. It panics for one that the type does not have: columns are
+// chosen before the program does anything.
 func columnsOf(t reflect.Type, names ...string) []shownField {
 	all := taggedFields(t, "col")
 	if len(names) == 0 {

@@ -50,8 +50,8 @@ func (f *adminFlags) where() string {
 	return out
 }
 
-var whyColumns = columnsOf(reflect.TypeFor[admin.WhyLimit](), "limit", "subject", "mode", "used", "held", "amount", "needed",
-	"available", "resets in")
+var whyColumns = columnsOf(reflect.TypeFor[admin.WhyLimit](), "limit", "subject", "mode", "used", "held", "amount",
+	"needed", "available", "resets in")
 
 func whyText(out io.Writer, w *admin.Why) error {
 	fmt.Fprintf(out, "%s of org %s, user %s\n%s\n", whyTitle(w), w.Org, w.User, escape.Text(w.Reason))
