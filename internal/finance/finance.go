@@ -70,7 +70,19 @@ type Books struct {
 	// a part of their cost are not known. The amounts are exact.
 	Undetailed []time.Time
 	// Gone are days whose sums are older than the retention. Their cost is missing.
-	Gone []time.Time
+	Gone   []time.Time
+	labels bool // labels are wanted
+}
+
+// Incomplete explains what is lacking, or returns "".
+func (b *Books) Incomplete() string {
+	switch {
+	case len(b.Gone) > 0:
+		return "the cost of " + Days(b.Gone) + " is missing: daily sums are kept for 400 days"
+	case len(b.Undetailed) > 0 && b.labels:
+		return "a part of the cost of " + Days(b.Undetailed) + " has no labels: the ledger no longer has all entries"
+	}
+	return ""
 }
 
 // Provisional reports whether the month was not over.

@@ -94,17 +94,6 @@ type Focus struct {
 // Rows returns the number of rows.
 func (f *Focus) Rows() int { return len(f.rows) }
 
-// Incomplete explains what the export lacks, or returns "".
-func (f *Focus) Incomplete() string {
-	switch {
-	case len(f.Gone) > 0:
-		return "the cost of " + Days(f.Gone) + " is missing: daily sums are kept for 400 days"
-	case len(f.Undetailed) > 0 && len(f.o.By.Labels) > 0:
-		return "a part of the cost of " + Days(f.Undetailed) + " has no labels: the ledger no longer has all entries"
-	}
-	return ""
-}
-
 // focusRow is one row: a line and one of its token classes.
 type focusRow struct {
 	Line
@@ -117,7 +106,7 @@ type focusRow struct {
 
 // ReadFocus reads the rows of a month. Their BilledCost adds up to the ledger exactly.
 func ReadFocus(ctx context.Context, l *budget.Ledger, o FocusOptions) (*Focus, error) {
-	f := &Focus{Books: Books{Org: o.Org, Month: o.Month, At: o.Now}, o: o}
+	f := &Focus{Books: Books{Org: o.Org, Month: o.Month, At: o.Now, labels: len(o.By.Labels) > 0}, o: o}
 	lines := map[Line]*budget.Sums{}
 	err := read(ctx, l, &f.Books, func(line Line, s budget.Sums) { addTo(lines, o.By.of(line), s) })
 	if err != nil {
@@ -185,20 +174,6 @@ func (r *focusRow) usage() bool { return r.class != "adjusted" && r.cost >= 0 &&
 // counted reports whether the row is priced by tokens.
 func (r *focusRow) counted() bool { return r.tokens > 0 }
 
-func (r *focusRow) category() string {
-	if r.usage() {
-		return "Usage"
-	}
-	return "Adjustment"
-}
-
-func (r *focusRow) frequency() string {
-	if r.usage() {
-		return "Usage-Based"
-	}
-	return "One-Time"
-}
-
 func (r *focusRow) vendor() string {
 	switch {
 	case r.Provider == "":
@@ -214,28 +189,7 @@ func (r *focusRow) account() string {
 }
 
 // sku identifies the model.
-func (r *focusRow) sku() string {
-	if r.Model == "" {
-		return ""
-	}
-	return cmp.Or(r.Provider, "llmguard") + "/" + r.Model
-}
-
-// skuPrice identifies the price of a token class of the model.
-func (r *focusRow) skuPrice() string {
-	if r.Model == "" {
-		return ""
-	}
-	return r.sku() + "/" + r.class
-}
-
-// resource identifies the API key.
-func (r *focusRow) resource() string {
-	if r.Key == "" {
-		return ""
-	}
-	return r.o.Org + "/" + r.Key
-}
+func (r *focusRow) sku() string { return cmp.Or(r.Provider, "llmguard") + "/" + r.Model }
 
 // pricingQuantity returns the quantity in units of 1e-9: millions of tokens, or requests.
 func (r *focusRow) pricingQuantity() int64 {
@@ -243,13 +197,6 @@ func (r *focusRow) pricingQuantity() int64 {
 		return r.tokens * (1e9 / million)
 	}
 	return max(r.calls, 1) * 1e9
-}
-
-func (r *focusRow) pricingUnit() string {
-	if r.counted() {
-		return "1000000 Tokens"
-	}
-	return "Requests"
 }
 
 // unitPrice returns the average price of a unit in nano-USD, rounded.
@@ -307,14 +254,6 @@ func (r *focusRow) tags() string {
 }
 
 func (r *focusRow) orgName() string { return cmp.Or(r.o.OrgName, r.o.Org) }
-
-// detail says what is not known of the row.
-func (r *focusRow) detail() string {
-	if r.Undetailed {
-		return "no labels"
-	}
-	return ""
-}
 
 // WriteCSV writes the export as CSV with a header (RFC 4180, with line feeds). Nulls are empty
 // cells.

@@ -50,6 +50,11 @@ func when(wanted func(r *focusRow) bool, c focusColumn) focusColumn {
 	}}
 }
 
+// either is a column of one of two texts.
+func either(name string, is func(r *focusRow) bool, yes, no string) focusColumn {
+	return focusColumn{name, func(r *focusRow) string { return map[bool]string{true: yes, false: no}[is(r)] }}
+}
+
 func cost(r *focusRow) int64 { return int64(r.cost) }
 
 // focusColumns are the 57 columns of FOCUS 1.2, in its alphabetical order, and ours, which the
@@ -57,6 +62,8 @@ func cost(r *focusRow) int64 { return int64(r.cost) }
 func focusColumns() []focusColumn {
 	usage := (*focusRow).usage
 	tokens := func(r *focusRow) bool { return r.usage() && r.counted() }
+	model := func(r *focusRow) bool { return r.Model != "" }
+	key := func(r *focusRow) bool { return r.Key != "" }
 	return []focusColumn{
 		never("AvailabilityZone"),
 		decimal("BilledCost", cost),
@@ -68,10 +75,10 @@ func focusColumns() []focusColumn {
 		dateTime("BillingPeriodStart", func(r *focusRow) time.Time { return r.o.Month.Begin() }),
 		never("CapacityReservationId"),
 		never("CapacityReservationStatus"),
-		text("ChargeCategory", (*focusRow).category),
-		when(func(r *focusRow) bool { return r.Earlier }, fixed("ChargeClass", "Correction")),
+		either("ChargeCategory", usage, "Usage", "Adjustment"),
+		either("ChargeClass", func(r *focusRow) bool { return r.Earlier }, "Correction", ""),
 		text("ChargeDescription", (*focusRow).describe),
-		text("ChargeFrequency", (*focusRow).frequency),
+		either("ChargeFrequency", usage, "Usage-Based", "One-Time"),
 		dateTime("ChargePeriodEnd", func(r *focusRow) time.Time { return r.Day.AddDate(0, 0, 1) }),
 		dateTime("ChargePeriodStart", func(r *focusRow) time.Time { return r.Day }),
 		never("CommitmentDiscountCategory"),
@@ -96,26 +103,26 @@ func focusColumns() []focusColumn {
 		decimal("PricingCurrencyEffectiveCost", cost),
 		when(usage, decimal("PricingCurrencyListUnitPrice", (*focusRow).unitPrice)),
 		when(usage, decimal("PricingQuantity", (*focusRow).pricingQuantity)),
-		when(usage, text("PricingUnit", (*focusRow).pricingUnit)),
+		when(usage, either("PricingUnit", (*focusRow).counted, "1000000 Tokens", "Requests")),
 		text("ProviderName", (*focusRow).vendor),
 		text("PublisherName", (*focusRow).vendor),
 		never("RegionId"),
 		never("RegionName"),
-		text("ResourceId", (*focusRow).resource),
+		when(key, text("ResourceId", func(r *focusRow) string { return r.o.Org + "/" + r.Key })),
 		text("ResourceName", func(r *focusRow) string { return r.Key }),
-		when(func(r *focusRow) bool { return r.Key != "" }, fixed("ResourceType", "API Key")),
+		when(key, fixed("ResourceType", "API Key")),
 		fixed("ServiceCategory", "AI and Machine Learning"),
 		text("ServiceName", func(r *focusRow) string { return r.vendor() + " API" }),
 		fixed("ServiceSubcategory", "Generative AI"),
-		text("SkuId", (*focusRow).sku),
+		when(model, text("SkuId", (*focusRow).sku)),
 		text("SkuMeter", (*focusRow).meter),
 		never("SkuPriceDetails"),
-		when(usage, text("SkuPriceId", (*focusRow).skuPrice)),
+		when(usage, when(model, text("SkuPriceId", func(r *focusRow) string { return r.sku() + "/" + r.class }))),
 		text("SubAccountId", func(r *focusRow) string { return r.o.Org }),
 		text("SubAccountName", (*focusRow).orgName),
 		fixed("SubAccountType", "Organization"),
 		text("Tags", (*focusRow).tags),
-		text("x_Detail", (*focusRow).detail),
+		either("x_Detail", func(r *focusRow) bool { return r.Undetailed }, "no labels", ""),
 		text("x_ProviderId", func(r *focusRow) string { return r.Provider }),
 		text("x_TokenClass", func(r *focusRow) string { return r.class }),
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -40,6 +41,7 @@ type Statement struct {
 // Section is a split of the total.
 type Section struct {
 	Title string
+	Key   string // in CSV, such as label:project
 	Lines []StatementLine
 }
 
@@ -69,9 +71,9 @@ const (
 
 // sectionOf builds a section.
 type sectionOf struct {
-	title string
-	name  func(Line) string
-	sums  map[string]*budget.Sums
+	title, key string
+	name       func(Line) string
+	sums       map[string]*budget.Sums
 }
 
 func (s *sectionOf) add(line Line, sums budget.Sums) {
@@ -83,7 +85,7 @@ func (s *sectionOf) add(line Line, sums budget.Sums) {
 }
 
 func (s *sectionOf) section() Section {
-	out := Section{Title: s.title}
+	out := Section{Title: s.title, Key: s.key}
 	names := slices.SortedFunc(maps.Keys(s.sums), func(a, b string) int {
 		return cmp.Or(cmp.Compare(s.sums[b].Cost, s.sums[a].Cost), cmp.Compare(a, b))
 	})
@@ -95,17 +97,17 @@ func (s *sectionOf) section() Section {
 
 func newSections(labels []string) []*sectionOf {
 	list := []*sectionOf{
-		{title: "Model", name: func(l Line) string {
+		{title: "Model", key: "model", name: func(l Line) string {
 			if l.Model == "" || l.Provider == "" {
 				return l.Model
 			}
 			return l.Provider + "/" + l.Model
 		}},
-		{title: "User", name: func(l Line) string { return l.User }},
-		{title: "Key", name: func(l Line) string { return l.Key }},
+		{title: "User", key: "user", name: func(l Line) string { return l.User }},
+		{title: "Key", key: "key", name: func(l Line) string { return l.Key }},
 	}
 	for _, label := range labels {
-		list = append(list, &sectionOf{title: "Label " + label, name: func(l Line) string {
+		list = append(list, &sectionOf{title: "Label " + label, key: ledger.LabelPrefix + label, name: func(l Line) string {
 			if l.Undetailed {
 				return noLabels
 			}
@@ -121,7 +123,8 @@ func newSections(labels []string) []*sectionOf {
 // ReadStatement reads the statement of a month.
 func ReadStatement(ctx context.Context, l *budget.Ledger, o StatementOptions) (*Statement, error) {
 	st := &Statement{
-		Books: Books{Org: o.Org, Month: o.Month, At: o.Now}, OrgName: cmp.Or(o.OrgName, o.Org),
+		Books:   Books{Org: o.Org, Month: o.Month, At: o.Now, labels: len(o.Labels) > 0},
+		OrgName: cmp.Or(o.OrgName, o.Org),
 	}
 	sections, days := newSections(o.Labels), map[time.Time]*budget.Sums{}
 	models := &sectionOf{name: func(l Line) string { return l.Model }, sums: map[string]*budget.Sums{}}
@@ -187,17 +190,6 @@ func (st *Statement) ForMonth(r budget.AuditRecord) string {
 		return ""
 	}
 	return MonthOf(made).String()
-}
-
-// Incomplete explains what the statement lacks, or returns "".
-func (st *Statement) Incomplete() string {
-	if len(st.Gone) > 0 {
-		return "the cost of " + Days(st.Gone) + " is missing: daily sums are kept for 400 days"
-	}
-	if len(st.Undetailed) > 0 && len(st.Sections) > 3 {
-		return "a part of the cost of " + Days(st.Undetailed) + " has no labels: the ledger no longer has all entries"
-	}
-	return ""
 }
 
 // Lines returns the number of lines of the CSV form.

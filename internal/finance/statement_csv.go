@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -22,7 +21,7 @@ func (st *Statement) WriteCSV(to io.Writer) error {
 	st.sums(w, "total", StatementLine{"", st.Total})
 	for _, s := range st.Sections {
 		for _, line := range s.Lines {
-			st.sums(w, sectionKey(s.Title), line)
+			st.sums(w, s.Key, line)
 		}
 	}
 	for _, line := range st.Daily {
@@ -43,19 +42,6 @@ func (st *Statement) WriteCSV(to io.Writer) error {
 	}
 	w.Flush()
 	return w.Error()
-}
-
-// sectionKey is the name of a section in CSV, such as label:project.
-func sectionKey(title string) string {
-	switch title {
-	case "Model":
-		return "model"
-	case "User":
-		return "user"
-	case "Key":
-		return "key"
-	}
-	return ledger.LabelPrefix + title[len("Label "):]
 }
 
 func (st *Statement) sums(w escape.CSV, section string, line StatementLine) {
