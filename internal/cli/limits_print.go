@@ -95,7 +95,7 @@ func explanationText(w io.Writer, e *admin.Explanation) error {
 }
 
 // fromText names the place that a limit is from, such as plan pro.
-func fromText(l admin.ExplainedLimit) string {
+func fromText(_ io.Writer, l admin.ExplainedLimit) string {
 	if l.Layer == "org" || l.Layer == "defaults" {
 		return l.Layer
 	}

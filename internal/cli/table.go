@@ -28,99 +28,88 @@ type shownField struct {
 	setting            string // the name of a field of settings, of which the answer has several
 }
 
-// formats are the forms of a value besides that of its type. Those that begin with = may see other members of the
-// answer, and an absent value.
-var formats = map[string]func(w io.Writer, v, answer reflect.Value) string{
-	"age": func(_ io.Writer, v, _ reflect.Value) string {
-		return figures.Age(time.Since(v.Interface().(time.Time)))
-	},
-	"minute": func(_ io.Writer, v, _ reflect.Value) string { return figures.Minute(timeOf(v)) },
-	"date": func(_ io.Writer, v, _ reflect.Value) string {
-		return v.Interface().(time.Time).UTC().Format(time.DateOnly)
-	},
-	"second": func(_ io.Writer, v, _ reflect.Value) string { return figures.Second(timeOf(v)) },
-	"path": func(_ io.Writer, v, _ reflect.Value) string {
-		return strings.ReplaceAll(escape.Text(v.String()), " ", "/")
-	},
+// format is a form of a value. It may see other members of the answer.
+type format func(w io.Writer, v, answer reflect.Value) string
+
+// of makes a format of a value.
+func of[T any](text func(T) string) format {
+	return func(_ io.Writer, v, _ reflect.Value) string {
+		return text(v.Convert(reflect.TypeFor[T]()).Interface().(T))
+	}
+}
+
+// ofAnswer makes a format that sees only the answer.
+func ofAnswer[T any](text func(io.Writer, T) string) format {
+	return func(w io.Writer, _, answer reflect.Value) string { return text(w, answer.Interface().(T)) }
+}
+
+// formats are the forms of a value besides that of its type. Those that begin with = may see an absent value.
+var formats = map[string]format{
+	"age":     of(func(t time.Time) string { return figures.Age(time.Since(t)) }),
+	"off":     of(func(t time.Time) string { return "off for " + figures.Age(time.Since(t)) }),
+	"minute":  func(_ io.Writer, v, _ reflect.Value) string { return figures.Minute(timeOf(v)) },
+	"second":  func(_ io.Writer, v, _ reflect.Value) string { return figures.Second(timeOf(v)) },
+	"date":    of(func(t time.Time) string { return t.UTC().Format(time.DateOnly) }),
+	"nanos":   of(func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }),
 	"dollars": func(w io.Writer, v, _ reflect.Value) string { return decimalUSD(w, v.String()) },
 	"usd":     func(w io.Writer, v, _ reflect.Value) string { return usd(w, pricing.Nano(v.Int())) },
 	"unit":    func(w io.Writer, v, answer reflect.Value) string { return quantityText(w, unitOf(answer), v.Int()) },
-	"about":   func(_ io.Writer, v, _ reflect.Value) string { return figures.About(budget.Lasting(v.Float())) },
-	"permille": func(_ io.Writer, v, _ reflect.Value) string {
-		return fmt.Sprintf("%d.%03d", v.Int()/1000, v.Int()%1000)
-	},
-	"number": func(_ io.Writer, v, _ reflect.Value) string { return escape.Text(v.String()) },
-	"over": func(_ io.Writer, v, _ reflect.Value) string {
-		return ">" + strings.Join(strings.Fields(strings.Trim(fmt.Sprint(v.Interface()), "[]")), " >")
-	},
-	"int":     func(_ io.Writer, v, _ reflect.Value) string { return whole(v.Int()) },
-	"decimal": func(_ io.Writer, v, _ reflect.Value) string { return pricing.Nano(v.Int()).Decimal() },
-	"json":    func(_ io.Writer, v, _ reflect.Value) string { return string(v.Bytes()) },
-	"nanos": func(_ io.Writer, v, _ reflect.Value) string {
-		return v.Interface().(time.Time).UTC().Format(time.RFC3339Nano)
-	},
-	"text":     func(_ io.Writer, v, _ reflect.Value) string { return v.String() },
-	"factor":   func(_ io.Writer, v, _ reflect.Value) string { return "x" + v.String() },
+	"about":   of(func(seconds float64) string { return figures.About(budget.Lasting(seconds)) }),
+	"over": of(func(list []int64) string {
+		return ">" + strings.Join(strings.Fields(strings.Trim(fmt.Sprint(list), "[]")), " >")
+	}),
+	"permille": of(permille),
+	"int":      of(whole),
+	"decimal":  of(func(n int64) string { return pricing.Nano(n).Decimal() }),
+	"counters": of(func(n int64) string { return plural(int(n), "counter") }),
+	"number":   of(escape.Text),
+	"path":     of(func(words string) string { return strings.ReplaceAll(escape.Text(words), " ", "/") }),
+	"text":     of(func(s string) string { return s }),
+	"factor":   of(func(times string) string { return "x" + times }),
+	"json":     of(func(text []byte) string { return string(text) }),
 	"span":     func(_ io.Writer, v, _ reflect.Value) string { return fmt.Sprint(v.Interface()) },
-	"state":    func(_ io.Writer, v, _ reflect.Value) string { return onOff(v.Bool()) },
-	"all":      func(_ io.Writer, v, _ reflect.Value) string { return all(v.Interface().([]string)) },
-	"plus":     func(_ io.Writer, v, _ reflect.Value) string { return strings.Join(v.Interface().([]string), "+") },
-	"comma":    func(_ io.Writer, v, _ reflect.Value) string { return strings.Join(v.Interface().([]string), ",") },
-	"counters": func(_ io.Writer, v, _ reflect.Value) string { return plural(int(v.Int()), "counter") },
-	"first":    func(_ io.Writer, v, _ reflect.Value) string { return map[bool]string{true: "binds first"}[v.Bool()] },
-	"if":       func(_ io.Writer, v, _ reflect.Value) string { return map[bool]string{true: "yes"}[v.Bool()] },
-	"rights": func(_ io.Writer, v, _ reflect.Value) string {
-		return map[bool]string{true: "read", false: "read and write"}[v.Bool()]
-	},
-	"off": func(_ io.Writer, v, _ reflect.Value) string {
-		return "off for " + figures.Age(time.Since(v.Interface().(time.Time)))
-	},
-	"=lines": func(_ io.Writer, _, answer reflect.Value) string {
-		b := answer.Interface().(admin.BatchLine)
-		return fmt.Sprintf("%d/%d", b.Done, b.Lines)
-	},
-	"=worst": func(w io.Writer, _, answer reflect.Value) string {
-		o := answer.Interface().(admin.Org)
+	"all":      of(all),
+	"plus":     of(func(list []string) string { return strings.Join(list, "+") }),
+	"comma":    of(func(list []string) string { return strings.Join(list, ",") }),
+	"state":    of(onOff),
+	"first":    of(func(is bool) string { return map[bool]string{true: "binds first"}[is] }),
+	"if":       of(func(is bool) string { return map[bool]string{true: "yes"}[is] }),
+	"rights":   of(func(reads bool) string { return map[bool]string{true: "read", false: "read and write"}[reads] }),
+	"=lines":   ofAnswer(func(_ io.Writer, b admin.BatchLine) string { return fmt.Sprintf("%d/%d", b.Done, b.Lines) }),
+	"=worst": ofAnswer(func(w io.Writer, o admin.Org) string {
 		return boundOf(&o).HourText(func(n pricing.Nano) string { return usd(w, n) })
-	},
-	"=override": func(w io.Writer, _, answer reflect.Value) string {
-		return overrideText(w, answer.Interface().(admin.Override))
-	},
+	}),
+	"=override": ofAnswer(overrideText),
 	"=whose": func(_ io.Writer, v, answer reflect.Value) string {
 		return whose(v.String(), answer.FieldByName("Only").String())
 	},
-	"=from": func(_ io.Writer, _, answer reflect.Value) string {
-		return fromText(answer.Interface().(admin.ExplainedLimit))
-	},
+	"=from":  ofAnswer(fromText),
 	"=reset": resetText,
-	"=room": func(_ io.Writer, _, answer reflect.Value) string {
-		return roomText(answer.Interface().(admin.WhyLimit))
-	},
+	"=room":  ofAnswer(roomText),
 	"=of": func(_ io.Writer, v, answer reflect.Value) string {
 		return cmp.Or(answer.FieldByName("Cap").String(), v.String())
 	},
-	"=user": func(_ io.Writer, _, answer reflect.Value) string {
-		l := answer.Interface().(simulate.ShadowLine)
+	"=user": ofAnswer(func(_ io.Writer, l simulate.ShadowLine) string {
 		return strings.TrimSuffix(userOf(l.Org, l.User), "/")
-	},
-	"=prior": func(_ io.Writer, _, answer reflect.Value) string {
-		r := answer.Interface().(calibration.Row)
-		return fmt.Sprintf("%d.%03d %d.%03d", r.PriorMean/1000, r.PriorMean%1000, r.PriorHold/1000, r.PriorHold%1000)
-	},
+	}),
+	"=prior": ofAnswer(func(_ io.Writer, r calibration.Row) string {
+		return permille(r.PriorMean) + " " + permille(r.PriorHold)
+	}),
 	"=remark": func(_ io.Writer, _, answer reflect.Value) string {
 		if late, ok := answer.Interface().(admin.Unresolved); ok {
 			return remark(late.Entry)
 		}
 		return remark(answer.Interface().(budget.Entry))
 	},
-	"=booked": func(w io.Writer, _, answer reflect.Value) string {
-		b := answer.Interface().(admin.Unresolved).Booked
-		if b == nil {
+	"=booked": ofAnswer(func(w io.Writer, late admin.Unresolved) string {
+		if late.Booked == nil {
 			return "no"
 		}
-		return fmt.Sprintf("yes, %s (%s)", usd(w, pricing.Nano(b.Total)), b.Kind)
-	},
+		return fmt.Sprintf("yes, %s (%s)", usd(w, pricing.Nano(late.Booked.Total)), late.Booked.Kind)
+	}),
 }
+
+func permille(n int) string { return fmt.Sprintf("%d.%03d", n/1000, n%1000) }
 
 // timeOf returns a time, which some answers have as Unix seconds.
 func timeOf(v reflect.Value) time.Time {

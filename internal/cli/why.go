@@ -95,7 +95,7 @@ func whyTitle(w *admin.Why) string {
 }
 
 // roomText says when a limit has room.
-func roomText(l admin.WhyLimit) string {
+func roomText(_ io.Writer, l admin.WhyLimit) string {
 	switch {
 	case l.Closed != nil:
 		return "closed until " + figures.Minute(*l.Closed)
