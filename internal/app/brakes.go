@@ -67,7 +67,17 @@ type brakeKeeper struct {
 	before   map[string]tenants.Brakes // at the last call of changed
 
 	mu      sync.Mutex
-	pending map[string]chan struct{} // by org and record, for firings in the channel; closed when recorded
+	pending map[firingID]*pendingFiring // those in the channel, or being recorded
+}
+
+type firingID struct{ org, record string }
+
+func idOf(f *guard.BrakeFiring) firingID { return firingID{f.Org, tenants.BrakeID(f.ID, f.Value)} }
+
+// pendingFiring is a firing that is not recorded yet.
+type pendingFiring struct {
+	brake *tenants.Brake
+	done  chan struct{} // closed when it is recorded, or could not be
 }
 
 const (
@@ -88,11 +98,31 @@ func newBrakeKeeper(a *App) *brakeKeeper {
 	return &brakeKeeper{
 		store: a.identity, ledger: a.budget.Ledger, log: a.log,
 		webhooks: func() *webhook.Sender { return a.webhooks }, guard: func() *guard.Guard { return a.guard },
-		firings: make(chan guard.BrakeFiring, maxFirings), pending: map[string]chan struct{}{},
+		firings: make(chan guard.BrakeFiring, maxFirings), pending: map[firingID]*pendingFiring{},
 	}
 }
 
-func (k *brakeKeeper) records(org string) tenants.Brakes { return k.store.Snapshot().Brakes[org] }
+// records returns the brakes of an org, with those that have fired here and are being recorded: when Redis is slow, no
+// call of their subjects passes meanwhile.
+func (k *brakeKeeper) records(org string) tenants.Brakes {
+	known := k.store.Snapshot().Brakes[org]
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	copied := false
+	for id, p := range k.pending {
+		if id.org != org || known[id.record].Counts(p.brake.Created) {
+			continue
+		}
+		if !copied {
+			known, copied = maps.Clone(known), true
+		}
+		if known == nil {
+			known = tenants.Brakes{}
+		}
+		known[id.record] = p.brake
+	}
+	return known
+}
 
 // changed returns the orgs whose records differ from those at the last call. It is not safe for concurrent use.
 func (k *brakeKeeper) changed() map[string]bool {
@@ -110,30 +140,40 @@ func (k *brakeKeeper) changed() map[string]bool {
 
 // fire records a firing, and returns once this process knows it, or when ctx ends or too many firings wait.
 func (k *brakeKeeper) fire(ctx context.Context, f guard.BrakeFiring) {
-	recorded := k.accept(f)
-	if recorded == nil {
+	p := k.accept(f)
+	if p == nil {
 		return
 	}
 	select {
-	case <-recorded:
+	case <-p.done:
 	case <-ctx.Done():
 	}
 }
 
-// accept returns a channel that is closed when the firing is recorded or could not be; nil if too many wait.
-func (k *brakeKeeper) accept(f guard.BrakeFiring) chan struct{} {
-	id := f.Org + " " + tenants.BrakeID(f.ID, f.Value)
+// accept returns the firing that waits to be recorded; nil if too many wait.
+func (k *brakeKeeper) accept(f guard.BrakeFiring) *pendingFiring {
+	id := idOf(&f)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if recorded := k.pending[id]; recorded != nil {
-		return recorded
+	if p := k.pending[id]; p != nil {
+		return p
 	}
 	select {
 	case k.firings <- f:
-		k.pending[id] = make(chan struct{})
+		k.pending[id] = &pendingFiring{brakeOf(&f), make(chan struct{})}
 	default:
 	}
 	return k.pending[id]
+}
+
+// brakeOf returns the record of a firing.
+func brakeOf(f *guard.BrakeFiring) *tenants.Brake {
+	at, life := f.At.UTC(), cmp.Or(f.For, orgs.MaxBrakeLife)
+	evidence, _ := json.Marshal(f.Evidence) // it has only numbers and strings
+	return &tenants.Brake{
+		Stamp: tenants.Stamp{Created: at, Updated: at}, Brake: f.ID, Subject: string(f.Subject), Value: f.Value,
+		Action: string(f.Action), Until: at.Add(life), Evidence: evidence,
+	}
 }
 
 // run records firings until ctx ends.
@@ -162,33 +202,22 @@ func (k *brakeKeeper) run(ctx context.Context) error {
 
 // done ends the waiting of calls for the record of a firing.
 func (k *brakeKeeper) done(f guard.BrakeFiring) {
-	id := f.Org + " " + tenants.BrakeID(f.ID, f.Value)
+	id := idOf(&f)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	close(k.pending[id])
+	close(k.pending[id].done)
 	delete(k.pending, id)
 }
 
 // record stores a firing. It returns nil if it is known, or the org has too many.
 func (k *brakeKeeper) record(ctx context.Context, f guard.BrakeFiring) (*tenants.Brake, error) {
-	if known := k.records(f.Org); len(known) >= tenants.MaxBrakes ||
+	if known := k.store.Snapshot().Brakes[f.Org]; len(known) >= tenants.MaxBrakes ||
 		known[tenants.BrakeID(f.ID, f.Value)].Counts(f.At) {
 		return nil, nil
 	}
 	k.counted(ctx, &f)
-	evidence, err := json.Marshal(f.Evidence)
-	if err != nil {
-		return nil, err
-	}
-	at, life := f.At.UTC(), f.For
-	if life == 0 {
-		life = orgs.MaxBrakeLife
-	}
-	b := tenants.Brake{
-		Stamp: tenants.Stamp{Created: at, Updated: at}, Brake: f.ID, Subject: string(f.Subject), Value: f.Value,
-		Action: string(f.Action), Until: at.Add(life), Evidence: evidence,
-	}
-	done, err := k.store.FireBrake(ctx, f.Org, b, f.Evidence.Text(true))
+	b := brakeOf(&f)
+	done, err := k.store.FireBrake(ctx, f.Org, *b, f.Evidence.Text(true))
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +227,7 @@ func (k *brakeKeeper) record(ctx context.Context, f guard.BrakeFiring) (*tenants
 	k.guard().BrakeRecorded(f)
 	k.log.WarnContext(ctx, "brake fired", "org", f.Org, "brake", f.ID, "subject", guard.BrakeSubject(f.Subject, f.Value),
 		"action", string(f.Action), "evidence", f.Evidence.Text(true), "call", f.Evidence.LastCall)
-	return &b, nil
+	return b, nil
 }
 
 // counted sets the first and the last call that the ledger has of those that the brake counted; as they were if
