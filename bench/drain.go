@@ -18,6 +18,7 @@ import (
 
 	"github.com/llmguard/llmguard/bench/child"
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
@@ -130,7 +131,7 @@ func (d *drain) limits() []budget.Limit {
 func (d *drain) handle(ctx context.Context, c *queue.Claim) queue.Verdict {
 	defer d.done.Add(1)
 	retry := queue.Verdict{Kind: queue.Requeue, Unused: true}
-	who := budget.Call{
+	who := ledger.Call{
 		ID: wire.NewCallID(), Attempt: 1, Org: c.Job.Org, User: c.Job.User, Key: "k", Model: "m",
 		Provider: "p", JobID: c.Job.ID,
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -85,7 +86,7 @@ func (p *spreadProxy) call(ctx context.Context) error {
 				Shape: budget.Shape{Kind: budget.Window, Amount: 1_000_000, Window: time.Minute},
 			},
 		},
-		Call: budget.Call{
+		Call: ledger.Call{
 			ID: wire.NewCallID(), Org: "acme", User: "user" + user, Key: "key" + user, Model: "gpt-5", Provider: "openai",
 			Endpoint: "chat.completions", PriceVersion: "2026-11-01",
 		},

@@ -7,26 +7,27 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
 // ordinary returns a typical call under two limits and a Store without a server.
-func ordinary(tb testing.TB) (s *Store, limits []Limit, call func(n int) Call) {
+func ordinary(tb testing.TB) (s *Store, limits []Limit, call func(n int) ledger.Call) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	tb.Cleanup(func() { _ = rdb.Close() })
 	limits = []Limit{
 		{ID: "month", Subject: Org, Metric: Cost, Shape: Shape{Kind: Window, Amount: 1e12, Window: 30 * 24 * time.Hour}},
 		{ID: "minute", Subject: User, Metric: Requests, Shape: Shape{Kind: Bucket, Amount: 1000, Refill: 1000, Per: time.Minute}},
 	}
-	return New(rdb, Options{Tail: -1}), limits, func(n int) Call {
-		return Call{
+	return New(rdb, Options{Tail: -1}), limits, func(n int) ledger.Call {
+		return ledger.Call{
 			ID: fmt.Sprintf("01kakn3mv8%016d", n), Org: "acme", User: "alice", Key: "k1", IP: "10.0.0.1", Model: "gpt-4o-mini",
 			Provider: "openai", Endpoint: "chat.completions", PriceVersion: "2026-01-01",
 		}
 	}
 }
 
-func holdRequestOf(tb testing.TB, s *Store, limits []Limit, c Call) (*Hold, *request) {
+func holdRequestOf(tb testing.TB, s *Store, limits []Limit, c ledger.Call) (*Hold, *request) {
 	h, err := s.binder.prepare(&Terms{
 		Limits: limits, Call: c, Max: Amounts{Cost: 1000, Tokens: 500}, Expected: Amounts{Cost: 500, Tokens: 100},
 	})

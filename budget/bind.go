@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // maxLimits is the maximum number of limits that apply to one call, besides the counters of its brakes,
@@ -18,7 +20,7 @@ type binder struct {
 }
 
 // bind selects the limits that apply to the call and names their states.
-func (b binder) bind(limits []Limit, c Call) ([]Limit, []state, error) {
+func (b binder) bind(limits []Limit, c ledger.Call) ([]Limit, []state, error) {
 	own := concerning(limits, c)
 	states := make([]state, 0, len(own))
 	for i := range own {
@@ -43,7 +45,7 @@ func (b binder) bind(limits []Limit, c Call) ([]Limit, []state, error) {
 
 // concerning selects the limits that apply to the call, each with the raises that apply. It returns
 // the list itself when nothing is dropped, as for most calls.
-func concerning(limits []Limit, c Call) []Limit {
+func concerning(limits []Limit, c ledger.Call) []Limit {
 	if !slices.ContainsFunc(limits, func(l Limit) bool { return !l.Counts(c) || len(l.Raises) > 0 }) {
 		return limits
 	}
@@ -63,7 +65,7 @@ func concerning(limits []Limit, c Call) []Limit {
 // prepare validates the terms and returns the hold to request.
 func (b binder) prepare(t *Terms) (*Hold, error) {
 	c, most, expected := b.places.put(t.Call), t.Max, t.Expected
-	if err := c.validate(); err != nil {
+	if err := validateCall(c); err != nil {
 		return nil, err
 	}
 	if err := most.validate("hold"); err != nil {
@@ -73,15 +75,15 @@ func (b binder) prepare(t *Terms) (*Hold, error) {
 		return nil, err
 	}
 	expected = Amounts{Cost: min(expected.Cost, most.Cost), Tokens: min(expected.Tokens, most.Tokens)}
-	h := &Hold{ID: c.holdID(), Call: c, Max: most, Expected: expected}
+	h := &Hold{ID: c.HoldID(), Call: c, Max: most, Expected: expected}
 	var err error
 	h.limits, h.states, err = b.bind(t.Limits, c)
 	return h, err
 }
 
 // unheld binds limits to a call that holds nothing.
-func (b binder) unheld(limits []Limit, c Call) (*Hold, error) {
-	if !validOrg(c.Org) {
+func (b binder) unheld(limits []Limit, c ledger.Call) (*Hold, error) {
+	if !ledger.ValidOrg(c.Org) {
 		return nil, fmt.Errorf("budget: org id %q is empty or has braces or #", c.Org)
 	}
 	h := &Hold{Call: b.places.put(c)}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -113,9 +114,9 @@ func (b *Brake) Counters() []Limit { return b.counters }
 
 // Value returns the subject's id in a call. It is false if the brake does not count the call: a part
 // of the subject is missing or is not known individually, so that unrelated calls would count together.
-func (b *Brake) Value(c Call) (string, bool) {
+func (b *Brake) Value(c ledger.Call) (string, bool) {
 	value := b.Subject.ID(c)
-	known := b.Subject.named(&c) && !slices.Contains(strings.Split(value, labelSep), OtherLabel)
+	known := b.Subject.named(&c) && !slices.Contains(strings.Split(value, subjectSep), ledger.OtherLabel)
 	return value, known && (b.Rule.Repeats == 0 || c.Request != "")
 }
 
@@ -201,7 +202,7 @@ func (e *BrakeEvidence) Text(operator bool) string {
 func (st *state) counter() bool { return strings.HasPrefix(st.Key, "l:"+counterPrefix) }
 
 // takes returns what a call with these amounts adds to the limit.
-func (l *Limit) takes(c *Call, a Amounts) int64 {
+func (l *Limit) takes(c *ledger.Call, a Amounts) int64 {
 	if l.Metric == active {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(l.counts.of.ID(*c)))

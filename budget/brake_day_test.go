@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -117,8 +118,8 @@ func (d *day) calls(limits []Limit, from, to int) {
 	for worker := range 16 {
 		all.Go(func() {
 			for i := from + worker; i < to; i += 16 {
-				c := Call{
-					ID: idAt(at, i), Attempt: 1, Org: "acme", Labels: Labels(fmt.Sprint("session=s", i)), Request: fmt.Sprint(i),
+				c := ledger.Call{
+					ID: idAt(at, i), Attempt: 1, Org: "acme", Labels: ledger.Labels(fmt.Sprint("session=s", i)), Request: fmt.Sprint(i),
 				}
 				h, err := d.store.Hold(d.t.Context(), Terms{Limits: limits, Call: c, Max: cost(100), Expected: cost(100)})
 				if err == nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/randtest"
 )
 
@@ -176,8 +177,8 @@ func TestBrakeCounters(t *testing.T) {
 			settle(now.UnixMicro(), one.twin, actual)
 			continue
 		}
-		labels := Labels(fmt.Sprintf("run=r%d", rng.IntN(4)))
-		c := Call{ID: idAt(now, i), Attempt: 1, Org: org, Labels: labels, Request: fmt.Sprint(rng.IntN(3))}
+		labels := ledger.Labels(fmt.Sprintf("run=r%d", rng.IntN(4)))
+		c := ledger.Call{ID: idAt(now, i), Attempt: 1, Org: org, Labels: labels, Request: fmt.Sprint(rng.IntN(3))}
 		h, err := store.Hold(t.Context(), Terms{Limits: limits, Call: c, Max: cost(100), Expected: cost(100)})
 		if err != nil {
 			t.Fatal(err)
@@ -243,7 +244,7 @@ func TestBrakesBesideFiftyLimits(t *testing.T) {
 		}
 		limits = append(limits, b.Counters()...)
 	}
-	terms := Terms{Limits: limits, Call: Call{ID: idAt(time.Now(), 1), Org: "acme", User: "ann", Labels: "run=a"}, Max: cost(300)}
+	terms := Terms{Limits: limits, Call: ledger.Call{ID: idAt(time.Now(), 1), Org: "acme", User: "ann", Labels: "run=a"}, Max: cost(300)}
 	h, err := store.Hold(t.Context(), terms)
 	if err != nil || len(h.Statuses) != maxLimits || len(h.Counters) != 32 {
 		t.Fatalf("got %+v, %v; want a hold on %d limits and 32 counters", h, err, maxLimits)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -198,7 +199,7 @@ func TestRefillAppliesFromItsFirstCall(t *testing.T) {
 		f.hold(ctx, at(1), 0) // lowered
 		f.pass(100 * time.Hour)
 		f.used(ctx, at(1), [2]int64{550, 0})
-		if ttl := rdb.PTTL(ctx, key(f.org, f.limitKey(at(1)[0]))).Val(); ttl < 550*time.Hour {
+		if ttl := rdb.PTTL(ctx, ledger.Key(f.org, f.limitKey(at(1)[0]))).Val(); ttl < 550*time.Hour {
 			t.Errorf("a bucket that drains for 550 h is in a key that lives %s", ttl)
 		}
 	})

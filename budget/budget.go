@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -119,6 +118,9 @@ type Options struct {
 	// 250 ms.
 	CountTimeout time.Duration
 
+	// Now is the time of this process and of scripts in tests; nil: Redis's.
+	Now func() time.Time
+
 	Log     *slog.Logger          // nil: discarded
 	Metrics prometheus.Registerer // nil: not registered
 }
@@ -154,15 +156,4 @@ func (o Options) withDefaults() Options {
 type Scripts interface {
 	redis.Scripter
 	Process(ctx context.Context, cmd redis.Cmder) error
-}
-
-// key returns the Redis key of a record of an org, or of a part of it (Call.place). All keys of a
-// place share a hash tag, so that one script may use them on a cluster.
-func key(place, name string) string {
-	return "lg:{" + place + "}:" + name
-}
-
-// validOrg rejects org ids that would break hash tags or the names of parts.
-func validOrg(org string) bool {
-	return org != "" && !strings.ContainsAny(org, "{}"+partSep)
 }

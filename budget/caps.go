@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // Cap limits what all orgs together spend, at one provider or in the whole deployment. It is held,
@@ -27,9 +29,9 @@ func (c Cap) scope() string {
 }
 
 // Tags returns the hash tags of the keys of a call with a Part, and of those of the caps, for Ping.
-func Tags(c Call, caps []Cap) []string {
+func Tags(c ledger.Call, caps []Cap) []string {
 	tags := make([]string, 0, len(caps)+1)
-	tags = append(tags, c.place())
+	tags = append(tags, c.Place())
 	for _, c := range caps {
 		tags = append(tags, c.scope())
 	}
@@ -51,8 +53,8 @@ func unlisted(org string) bool {
 }
 
 // of returns the call as the cap sees it, without org, user and key.
-func (c Cap) of(call Call) Call {
-	return Call{
+func (c Cap) of(call ledger.Call) ledger.Call {
+	return ledger.Call{
 		ID: call.ID, Attempt: call.Attempt, Org: c.scope(), Model: call.Model, Provider: call.Provider,
 		Endpoint: call.Endpoint,
 	}
@@ -118,5 +120,5 @@ func capOf(part *Hold) Cap {
 
 // PeekCap returns the statuses of a cap's limits and changes nothing.
 func (s *Store) PeekCap(ctx context.Context, c Cap) ([]Status, error) {
-	return s.Peek(ctx, c.Limits, c.of(Call{}))
+	return s.Peek(ctx, c.Limits, c.of(ledger.Call{}))
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // TestHoldWithoutItsCapsIsVoid: a call that not all of its spend caps have admitted was never sent.
@@ -41,7 +43,7 @@ func TestHoldWithoutItsCapsIsVoid(t *testing.T) {
 				f.wantCaps(caps, c.used, 0)
 				f.used(ctx, limits, [2]int64{c.used, 0}, [2]int64{c.used / 100, 0})
 				entries := 0
-				if err := f.Ledger.Entries(ctx, f.org, time.Time{}, time.Time{}, func(Entry) error { entries++; return nil }); err != nil {
+				if err := f.Ledger.Entries(ctx, f.org, time.Time{}, time.Time{}, func(ledger.Entry) error { entries++; return nil }); err != nil {
 					t.Fatal(err)
 				}
 				if entries != int(c.used/100) {
@@ -66,7 +68,7 @@ func TestHoldFoundAfterTheHorizonIsCharged(t *testing.T) {
 		if n, err := f.Expiry.Sweep(ctx, spend.scope()); n != 1 || err != nil {
 			t.Fatalf("%d expired, %v", n, err)
 		}
-		f.rdb.Del(ctx, key(spend.scope(), h.Call.chunk()))
+		f.rdb.Del(ctx, ledger.Key(spend.scope(), chunkOf(h.Call)))
 	}
 	f.seenForLong()
 	f.round(f.sweeper())

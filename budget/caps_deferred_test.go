@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -156,7 +157,7 @@ func TestCapLost(t *testing.T) {
 	}
 }
 
-func (f *fixture) holdCap(spend Cap, c Call) (*Hold, error) {
+func (f *fixture) holdCap(spend Cap, c ledger.Call) (*Hold, error) {
 	return f.holdOwn(f.t.Context(), (&Terms{Call: c, Max: cost(10), Expected: cost(10)}).under(spend))
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -49,7 +50,7 @@ func (f *fixture) wantCaps(caps []Cap, used, held int64) {
 	}
 }
 
-func (f *fixture) capped(limits []Limit, caps []Cap, c Call, n int64) (*Hold, error) {
+func (f *fixture) capped(limits []Limit, caps []Cap, c ledger.Call, n int64) (*Hold, error) {
 	return f.Hold(f.t.Context(), Terms{Limits: limits, Caps: caps, Call: c, Max: cost(n), Expected: cost(n)})
 }
 
@@ -135,7 +136,7 @@ func TestCapRefuses(t *testing.T) {
 		f.used(ctx, limits, [2]int64{400, 400})
 
 		before := rdb.DBSize(ctx).Val()
-		if _, err = f.capped(limits, caps, Call{ID: f.call().ID, Org: "poor"}, 601); !errors.As(err, &e) || e.Cap != nil {
+		if _, err = f.capped(limits, caps, ledger.Call{ID: f.call().ID, Org: "poor"}, 601); !errors.As(err, &e) || e.Cap != nil {
 			t.Errorf("got %v", err)
 		}
 		if after := rdb.DBSize(ctx).Val(); after > before+1 { // its registry
@@ -233,7 +234,7 @@ func TestCapCrowd(t *testing.T) {
 		all.Go(func() {
 			s, org := stores[i%2], []string{"a", "b", "c", "d"}[i%4]
 			for n := range 60 {
-				c := Call{ID: idAt(time.Now(), i*1000+n), Org: org}
+				c := ledger.Call{ID: idAt(time.Now(), i*1000+n), Org: org}
 				h, err := s.Hold(t.Context(), Terms{Limits: []Limit{costLimit("own", Org, hour(1e6))}, Caps: caps, Call: c, Max: cost(90), Expected: cost(90)})
 				var e *ExceededError
 				if errors.As(err, &e) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -21,7 +22,7 @@ func TestClusterScripts(t *testing.T) {
 	for i := range 8 {
 		s := New(rdb, Options{})
 		org := fmt.Sprintf("org%d", i)
-		nodes[group.Owner(key(org, ""))] = true
+		nodes[group.Owner(ledger.Key(org, ""))] = true
 		limits := []Limit{
 			costLimit("user", User, hour(1000)),
 			costLimit("purse", User, Shape{Kind: Bucket, Amount: 1000}),
@@ -29,10 +30,10 @@ func TestClusterScripts(t *testing.T) {
 			{ID: "par", Subject: Org, Metric: Concurrency, Shape: Shape{Kind: Concurrent, Amount: 1e6}},
 			{ID: "exact", Subject: User, Metric: Tokens, Shape: Shape{Kind: ExactWindow, Amount: 100, Window: time.Minute}},
 		}
-		calls := make([]Call, 3)
+		calls := make([]ledger.Call, 3)
 		holds := make([]*Hold, 3)
 		for k := range calls {
-			calls[k] = Call{ID: idAt(time.Now(), 10*i+k), Org: org, User: "ann"}
+			calls[k] = ledger.Call{ID: idAt(time.Now(), 10*i+k), Org: org, User: "ann"}
 			var err error
 			if holds[k], err = s.Hold(ctx, Terms{Limits: limits, Call: calls[k], Max: Amounts{Cost: 100, Tokens: 10}, Expected: cost(1)}); err != nil {
 				t.Fatal(err)
@@ -50,7 +51,7 @@ func TestClusterScripts(t *testing.T) {
 		_, err = s.Settle(ctx, holds[0], Settlement{Actual: Amounts{Cost: 30, Tokens: 3}})
 		must("settle", err)
 		must("void", s.Void(ctx, holds[1]))
-		must("end the lease", rdb.ZAdd(ctx, key(org, "leases"), redis.Z{Score: 1, Member: holds[2].ID}).Err())
+		must("end the lease", rdb.ZAdd(ctx, ledger.Key(org, "leases"), redis.Z{Score: 1, Member: holds[2].ID}).Err())
 		n, err := s.Expiry.Sweep(ctx, org)
 		must("sweep", err)
 		list, err := s.Peek(ctx, limits, calls[0])
@@ -64,7 +65,7 @@ func TestClusterScripts(t *testing.T) {
 			must("reset", s.Reset(ctx, limit, calls[0]))
 		}
 		booked := int64(0)
-		must("entries", s.Ledger.Entries(ctx, org, time.Time{}, time.Time{}, func(e Entry) error { booked += int64(e.Cost); return nil }))
+		must("entries", s.Ledger.Entries(ctx, org, time.Time{}, time.Time{}, func(e ledger.Entry) error { booked += int64(e.Cost); return nil }))
 		_, err = s.Ledger.Rollups(ctx, org, time.Now(), time.Now().Add(time.Second))
 		must("rollups", err)
 		if booked != 50 {

@@ -12,19 +12,20 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
 // books reads everything that an adjustment may change.
-func (f *fixture) books(ctx context.Context) (entries []Entry, sums Sums, audit []AuditRecord) {
+func (f *fixture) books(ctx context.Context) (entries []ledger.Entry, sums ledger.Sums, audit []ledger.AuditRecord) {
 	f.t.Helper()
-	err := f.Ledger.Entries(ctx, f.org, time.Time{}, time.Time{}, func(e Entry) error {
+	err := f.Ledger.Entries(ctx, f.org, time.Time{}, time.Time{}, func(e ledger.Entry) error {
 		entries = append(entries, e)
 		return nil
 	})
 	if err == nil {
-		err = f.Ledger.Audit(ctx, f.org, time.Time{}, time.Time{}, func(r AuditRecord) error {
+		err = f.Ledger.Audit(ctx, f.org, time.Time{}, time.Time{}, func(r ledger.AuditRecord) error {
 			audit = append(audit, r)
 			return nil
 		})
@@ -49,22 +50,22 @@ func TestCreditsWithinCharges(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx := t.Context()
 		f := newFixture(t, rdb, Options{})
-		var calls []Call
+		var calls []ledger.Call
 		for range 2 {
 			h := f.hold(ctx, nil, 600)
 			f.settle(ctx, h, 600)
 			calls = append(calls, h.Call)
 		}
-		credit := func(id string, c Call, amount pricing.Nano) error {
-			_, err := f.Ledger.Adjust(ctx, Adjustment{ID: id, Call: c, Amount: amount, By: "carla", Reason: "r", Charged: true})
+		credit := func(id string, c ledger.Call, amount pricing.Nano) error {
+			_, err := f.Adjust(ctx, ledger.Adjustment{ID: id, Call: c, Amount: amount, By: "carla", Reason: "r", Charged: true})
 			return err
 		}
-		all := Call{Org: calls[0].Org, User: calls[0].User}
-		if err := credit("too-much", calls[0], -601); !errors.Is(err, ErrBelowZero) {
-			t.Errorf("more than the call: got %v, want %v", err, ErrBelowZero)
+		all := ledger.Call{Org: calls[0].Org, User: calls[0].User}
+		if err := credit("too-much", calls[0], -601); !errors.Is(err, ledger.ErrBelowZero) {
+			t.Errorf("more than the call: got %v, want %v", err, ledger.ErrBelowZero)
 		}
-		if err := credit("too-much", all, -1201); !errors.Is(err, ErrBelowZero) {
-			t.Errorf("more than the user: got %v, want %v", err, ErrBelowZero)
+		if err := credit("too-much", all, -1201); !errors.Is(err, ledger.ErrBelowZero) {
+			t.Errorf("more than the user: got %v, want %v", err, ledger.ErrBelowZero)
 		}
 		var made atomic.Int64
 		var work sync.WaitGroup
@@ -73,7 +74,7 @@ func TestCreditsWithinCharges(t *testing.T) {
 				err := credit(fmt.Sprint("part-", i), calls[0], -200)
 				if err == nil {
 					made.Add(1)
-				} else if !errors.Is(err, ErrBelowZero) {
+				} else if !errors.Is(err, ledger.ErrBelowZero) {
 					t.Error(err)
 				}
 			})
@@ -90,8 +91,8 @@ func TestCreditsWithinCharges(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if err := credit("other", calls[1], -1); !errors.Is(err, ErrBelowZero) {
-			t.Errorf("a call of a user without charges: got %v, want %v", err, ErrBelowZero)
+		if err := credit("other", calls[1], -1); !errors.Is(err, ledger.ErrBelowZero) {
+			t.Errorf("a call of a user without charges: got %v, want %v", err, ledger.ErrBelowZero)
 		}
 	})
 }
@@ -102,18 +103,18 @@ func TestAdjust(t *testing.T) {
 		f := newFixture(t, rdb, Options{})
 		h := f.hold(ctx, nil, 900)
 		f.settle(ctx, h, 900)
-		a := Adjustment{ID: "fix-1", Call: h.Call, Amount: -400, By: "carla", Reason: "billed twice, ticket 7"}
-		first, err := f.Ledger.Adjust(ctx, a)
+		a := ledger.Adjustment{ID: "fix-1", Call: h.Call, Amount: -400, By: "carla", Reason: "billed twice, ticket 7"}
+		first, err := f.Adjust(ctx, a)
 		if err != nil || first.Replayed {
 			t.Fatal(first, err)
 		}
 		f.pass(time.Hour)
-		again, err := f.Ledger.Adjust(ctx, a)
+		again, err := f.Adjust(ctx, a)
 		if err != nil || !again.Replayed || !again.At.Equal(first.At) {
 			t.Fatalf("repeated: %+v, %v, want that of %s", again, err, first.At)
 		}
 		a.Amount = -500
-		if _, err := f.Ledger.Adjust(ctx, a); !errors.Is(err, ErrConflict) {
+		if _, err := f.Adjust(ctx, a); !errors.Is(err, ledger.ErrConflict) {
 			t.Errorf("another amount under the same id: %v", err)
 		}
 		entries, sums, audit := f.books(ctx)
@@ -121,22 +122,22 @@ func TestAdjust(t *testing.T) {
 			t.Errorf("%d entries, sums %+v", len(entries), sums)
 		}
 		e := entries[len(entries)-1]
-		want := Correction{Corrects: h.Call.ID, By: "carla", Reason: "billed twice, ticket 7"}
-		if e.Kind != KindAdjust || e.Cost != -400 || e.ID != "fix-1" || e.Correction != want || e.User != "ann" || e.Model != "gpt-x" || e.LedgerID == "" {
+		want := ledger.Correction{Corrects: h.Call.ID, By: "carla", Reason: "billed twice, ticket 7"}
+		if e.Kind != ledger.KindAdjust || e.Cost != -400 || e.ID != "fix-1" || e.Correction != want || e.User != "ann" || e.Model != "gpt-x" || e.LedgerID == "" {
 			t.Errorf("entry %+v", e)
 		}
 		if len(audit) != 1 || audit[0].Correction != want || audit[0].Amount != -400 || audit[0].Action != "usage.adjust" || !audit[0].At.Equal(first.At) {
 			t.Errorf("audit %+v", audit)
 		}
-		for _, k := range rdb.Keys(ctx, key(f.org, "*")).Val() {
+		for _, k := range rdb.Keys(ctx, ledger.Key(f.org, "*")).Val() {
 			if rdb.PTTL(ctx, k).Val() <= 0 {
 				t.Errorf("%s lives for ever", k)
 			}
 		}
-		f.pass(adjustPeriod - 2*time.Hour)
+		f.pass(64*24*time.Hour - 2*time.Hour)
 		a.Amount = -400
-		if again, err := f.Ledger.Adjust(ctx, a); err != nil || !again.Replayed {
-			t.Errorf("after nearly %s: %+v, %v", adjustPeriod, again, err)
+		if again, err := f.Adjust(ctx, a); err != nil || !again.Replayed {
+			t.Errorf("after nearly %s: %+v, %v", 64*24*time.Hour, again, err)
 		}
 	})
 }
@@ -167,9 +168,9 @@ func TestAdjustLimits(t *testing.T) {
 		same(370, 20, 3)
 		adjust := func(id string, n pricing.Nano) {
 			t.Helper()
-			a := Adjustment{ID: id, Call: f.call(), Amount: n, By: "carla", Reason: "test", Limits: limits}
+			a := ledger.Adjustment{ID: id, Call: f.call(), Amount: n, By: "carla", Reason: "test"}
 			for range 2 {
-				if _, err := f.Ledger.Adjust(ctx, a); err != nil {
+				if _, err := f.Adjust(ctx, a, limits...); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -190,21 +191,21 @@ func TestAdjustLimits(t *testing.T) {
 
 func TestAdjustNeeds(t *testing.T) {
 	f := newFixture(t, shared(t), Options{})
-	good := Adjustment{ID: "x", Call: Call{Org: f.org, User: "ann"}, Amount: 1, By: "carla", Reason: "why"}
-	for name, spoil := range map[string]func(*Adjustment){
-		"an id":          func(a *Adjustment) { a.ID = "" },
-		"a short id":     func(a *Adjustment) { a.ID = strings.Repeat("x", 65) },
-		"an amount":      func(a *Adjustment) { a.Amount = 0 },
-		"a sane amount":  func(a *Adjustment) { a.Amount = -MaxAmount - 1 },
-		"a reason":       func(a *Adjustment) { a.Reason = " " },
-		"one line":       func(a *Adjustment) { a.Reason = "a\nb" },
-		"a short reason": func(a *Adjustment) { a.Reason = strings.Repeat("x", 1001) },
-		"somebody":       func(a *Adjustment) { a.By = "" },
-		"an org":         func(a *Adjustment) { a.Call.Org = "" },
+	good := ledger.Adjustment{ID: "x", Call: ledger.Call{Org: f.org, User: "ann"}, Amount: 1, By: "carla", Reason: "why"}
+	for name, spoil := range map[string]func(*ledger.Adjustment){
+		"an id":          func(a *ledger.Adjustment) { a.ID = "" },
+		"a short id":     func(a *ledger.Adjustment) { a.ID = strings.Repeat("x", 65) },
+		"an amount":      func(a *ledger.Adjustment) { a.Amount = 0 },
+		"a sane amount":  func(a *ledger.Adjustment) { a.Amount = -MaxAmount - 1 },
+		"a reason":       func(a *ledger.Adjustment) { a.Reason = " " },
+		"one line":       func(a *ledger.Adjustment) { a.Reason = "a\nb" },
+		"a short reason": func(a *ledger.Adjustment) { a.Reason = strings.Repeat("x", 1001) },
+		"somebody":       func(a *ledger.Adjustment) { a.By = "" },
+		"an org":         func(a *ledger.Adjustment) { a.Call.Org = "" },
 	} {
 		a := good
 		spoil(&a)
-		if _, err := f.Ledger.Adjust(t.Context(), a); err == nil {
+		if _, err := f.Adjust(t.Context(), a); err == nil {
 			t.Errorf("adjusted without %s", name)
 		}
 	}
@@ -222,7 +223,7 @@ func TestResolve(t *testing.T) {
 		for range 2 {
 			c := f.call()
 			c.ID = idAt(time.UnixMicro(f.now.Load()).Add(-3*time.Hour), int(f.seq.Load()))
-			_, err := f.Settle(ctx, &Hold{ID: c.holdID(), Call: c}, Settlement{
+			_, err := f.Settle(ctx, &Hold{ID: c.HoldID(), Call: c}, Settlement{
 				Actual: cost(70), Split: split, Usage: pricing.Usage{Input: 4, Output: 5}, Estimated: true,
 			})
 			if !errors.Is(err, ErrTooOld) {
@@ -233,22 +234,22 @@ func TestResolve(t *testing.T) {
 		if err != nil || len(list) != 2 {
 			t.Fatal(list, err)
 		}
-		resolve := func(e Entry, charge bool, want error) {
+		resolve := func(e ledger.Entry, charge bool, want error) {
 			t.Helper()
-			_, err := f.Ledger.Resolve(ctx, e, Resolution{Charge: charge, By: "carla", Reason: "not in the books", Limits: limits})
+			_, err := f.Resolve(ctx, e, ledger.Resolution{Charge: charge, By: "carla", Reason: "not in the books"}, limits...)
 			if !errors.Is(err, want) {
 				t.Fatalf("resolve: %v, want %v", err, want)
 			}
 		}
-		resolve(Entry{Call: list[0].Call}, true, ErrNotListed)
+		resolve(ledger.Entry{Call: list[0].Call}, true, ledger.ErrNotListed)
 		resolve(list[0], true, nil)
 		resolve(list[0], true, nil) // again
-		resolve(list[0], false, ErrConflict)
+		resolve(list[0], false, ledger.ErrConflict)
 		resolve(list[1], false, nil)
 		f.used(ctx, limits, [2]int64{70, 0})
 		entries, sums, audit := f.books(ctx)
-		want := Sums{Cost: 70, Calls: 1, Input: 4, Output: 5, Split: split, Estimated: 70}
-		if len(entries) != 1 || entries[0].Kind != KindCharge || entries[0].ID != list[0].ID || sums != want {
+		want := ledger.Sums{Cost: 70, Calls: 1, Input: 4, Output: 5, Split: split, Estimated: 70}
+		if len(entries) != 1 || entries[0].Kind != ledger.KindCharge || entries[0].ID != list[0].ID || sums != want {
 			t.Errorf("%+v, %+v", entries, sums)
 		}
 		if len(audit) != 2 || audit[0].Action != "usage.reconcile.charge" || audit[1].Action != "usage.reconcile.drop" {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // Counter is the usage of a limit by one subject.
@@ -34,7 +36,7 @@ const (
 func (s *Store) Counters(
 	ctx context.Context, org string, limits []Limit, concerns func(Subject, string) bool,
 ) ([]Counter, error) {
-	if !validOrg(org) {
+	if !ledger.ValidOrg(org) {
 		return nil, fmt.Errorf("budget: org id %q is empty or has braces or #", org)
 	}
 	known := map[string]*Limit{} // by the names of their states without the subject, except a group
@@ -42,7 +44,7 @@ func (s *Store) Counters(
 		if err := limits[i].Validate(); err != nil {
 			return nil, err
 		}
-		known[limits[i].stateFor(Call{}, s.binder.lease).Key] = &limits[i]
+		known[limits[i].stateFor(ledger.Call{}, s.binder.lease).Key] = &limits[i]
 	}
 	type counted struct {
 		limit *Limit
@@ -80,7 +82,7 @@ func (s *Store) Counters(
 func (s *Store) countersIn(
 	ctx context.Context, place string, limitOf func(name, id string) *Limit,
 ) (out []Counter, err error) {
-	tag := key(place, "")
+	tag := ledger.Key(place, "")
 	seen := map[string]bool{} // SCAN may return a key twice
 	err = s.places.scan(ctx, tag+"l:*", func(keys []string) error {
 		var found []Counter
@@ -144,9 +146,9 @@ func (p *places) scan(ctx context.Context, match string, fn func(keys []string) 
 // boundTo returns counters of a place in the form in which scripts are prepared.
 func (b binder) boundTo(place string, counters []Counter) *Hold {
 	h := &Hold{}
-	h.Call.Org, h.Call.Part = splitPlace(place)
+	h.Call.Org, h.Call.Part = ledger.SplitPlace(place)
 	for _, c := range counters {
-		st := c.Limit.stateFor(Call{}, b.lease)
+		st := c.Limit.stateFor(ledger.Call{}, b.lease)
 		if c.Limit.Subject != UserGroup { // names its group itself
 			st.Key += c.ID
 		}
@@ -198,7 +200,7 @@ func (s *Store) ResetCounters(ctx context.Context, counters []Counter) error {
 
 // Reset sets the usage of the limit to zero for the call's subject. Open holds stay counted,
 // because their calls may still cost that much.
-func (s *Store) Reset(ctx context.Context, limit Limit, c Call) error {
+func (s *Store) Reset(ctx context.Context, limit Limit, c ledger.Call) error {
 	h, err := s.binder.unheld([]Limit{limit}, c)
 	if err != nil || len(h.states) == 0 {
 		return err

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -23,13 +24,13 @@ func TestResetCounters(t *testing.T) {
 		{ID: "refill", Subject: Key, Metric: Requests, Shape: Shape{Kind: Bucket, Amount: 1000, Refill: 1, Per: time.Hour}},
 	}
 	const users = 60 // more than one script reads
-	call := func(org string, i int) Call {
-		return Call{
+	call := func(org string, i int) ledger.Call {
+		return ledger.Call{
 			ID: wire.NewCallID(), Org: org, User: fmt.Sprint("u", i), Key: fmt.Sprint("k", i),
 			IP: fmt.Sprintf("2001:db8::%x", i), Model: "m", Provider: "p", Endpoint: "chat",
 		}
 	}
-	hold := func(c Call) *Hold {
+	hold := func(c ledger.Call) *Hold {
 		t.Helper()
 		h, err := s.Hold(t.Context(), Terms{Limits: limits, Call: c, Max: Amounts{Tokens: 1}})
 		if err != nil {
@@ -67,7 +68,7 @@ func TestResetCounters(t *testing.T) {
 	if found, err = s.Counters(t.Context(), "acme", limits, everything); err != nil || len(found) != 0 {
 		t.Errorf("after the reset: got %d counters, %v, want none", len(found), err)
 	}
-	peek := func(c Call) int64 {
+	peek := func(c ledger.Call) int64 {
 		t.Helper()
 		list, err := s.Peek(context.Background(), limits[1:2], c)
 		if err != nil {

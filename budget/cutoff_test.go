@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -56,7 +57,7 @@ func far(t *testing.T, rdb *redis.Client) (*fixture, *link) {
 var cutOffLimits = []Limit{costLimit("day", User, Shape{Kind: Window, Amount: 1_000_000, Window: 24 * time.Hour})}
 
 // twoHours passes two hours with the link cut; the tombstones' key expires.
-func twoHours(t *testing.T, f *fixture, l *link, rdb *redis.Client, c Call) {
+func twoHours(t *testing.T, f *fixture, l *link, rdb *redis.Client, c ledger.Call) {
 	l.cut.Store(true)
 	l.deaf.Store(false)
 	for range 24 {
@@ -65,7 +66,7 @@ func twoHours(t *testing.T, f *fixture, l *link, rdb *redis.Client, c Call) {
 			t.Fatalf("%d are left behind a cut link: %v", left, err)
 		}
 	}
-	rdb.Del(t.Context(), key(f.org, c.chunk()))
+	rdb.Del(t.Context(), ledger.Key(f.org, chunkOf(c)))
 	l.cut.Store(false)
 	if left, err := f.Deferred.Replay(t.Context()); left != 0 || err != nil {
 		t.Fatalf("%d are left: %v", left, err)
@@ -76,7 +77,7 @@ func twoHours(t *testing.T, f *fixture, l *link, rdb *redis.Client, c Call) {
 func books(t *testing.T, f *fixture, booked pricing.Nano, listed int) {
 	t.Helper()
 	sum := pricing.Nano(0)
-	err := f.Ledger.Entries(t.Context(), f.org, time.Time{}, time.Time{}, func(e Entry) error { sum += e.Cost; return nil })
+	err := f.Ledger.Entries(t.Context(), f.org, time.Time{}, time.Time{}, func(e ledger.Entry) error { sum += e.Cost; return nil })
 	if err != nil || sum != booked {
 		t.Errorf("the ledger adds up to %d, want %d: %v", sum, booked, err)
 	}
@@ -107,7 +108,7 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 		if err := near.Void(t.Context(), other); err != nil { // in the same chunk
 			t.Fatal(err)
 		}
-		if ttl := rdb.PTTL(t.Context(), key(f.org, h.Call.chunk())).Val(); ttl < 23*time.Hour {
+		if ttl := rdb.PTTL(t.Context(), ledger.Key(f.org, chunkOf(h.Call))).Val(); ttl < 23*time.Hour {
 			t.Errorf("what expired is remembered for %s", ttl)
 		}
 		f.pass(20 * time.Hour)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget/journal"
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 const (
@@ -25,19 +26,19 @@ const (
 // walRecord is an ending in the journal. Journals outlive program versions, so fields are added but
 // never renamed.
 type walRecord struct {
-	Call       Call        `json:"call"`
-	Part       int         `json:"part,omitempty"` // Call.Part; 0: the first
-	Max        Amounts     `json:"max"`
-	At         time.Time   `json:"at,omitzero"`
-	States     []state     `json:"states,omitempty"`
-	Open       bool        `json:"open,omitempty"`  // admitted without the store, not ended yet
-	Share      bool        `json:"share,omitempty"` // admitted within the process's share
-	Settlement *Settlement `json:"settlement,omitempty"`
-	Caps       []walRecord `json:"caps,omitempty"` // holds of the spend caps: Call, Max, At, States and Shadow
-	Shadow     []Shadowed  `json:"shadow,omitempty"`
+	Call       ledger.Call       `json:"call"`
+	Part       int               `json:"part,omitempty"` // Call.Part; 0: the first
+	Max        Amounts           `json:"max"`
+	At         time.Time         `json:"at,omitzero"`
+	States     []state           `json:"states,omitempty"`
+	Open       bool              `json:"open,omitempty"`  // admitted without the store, not ended yet
+	Share      bool              `json:"share,omitempty"` // admitted within the process's share
+	Settlement *Settlement       `json:"settlement,omitempty"`
+	Caps       []walRecord       `json:"caps,omitempty"` // holds of the spend caps: Call, Max, At, States and Shadow
+	Shadow     []ledger.Shadowed `json:"shadow,omitempty"`
 }
 
-func (k walRecord) id() string { return k.Call.Org + "/" + k.Call.holdID() }
+func (k walRecord) id() string { return k.Call.Org + "/" + k.Call.HoldID() }
 
 func walRecordOf(e Settle) walRecord {
 	k := keptHold(e.Hold)
@@ -60,7 +61,7 @@ func keptHold(h *Hold) walRecord {
 
 // hold returns the kept call's hold as if it had begun at the given instant.
 func (k walRecord) hold(at time.Time) *Hold {
-	h := &Hold{ID: k.Call.holdID(), Call: k.Call, Max: k.Max, Expected: k.Max, At: at, states: k.States, shadow: k.Shadow}
+	h := &Hold{ID: k.Call.HoldID(), Call: k.Call, Max: k.Max, Expected: k.Max, At: at, states: k.States, shadow: k.Shadow}
 	h.Call.Part = k.Part
 	for _, part := range k.Caps {
 		h.caps = append(h.caps, part.hold(at))
@@ -113,8 +114,8 @@ func newDeferred(rdb redis.UniversalClient, o Options, s *settler, recent *recen
 
 // Lost returns a stand-in for a hold whose answer was lost. Ending it without a Settlement returns
 // what the hold and its caps may have taken.
-func Lost(c Call, caps ...Cap) *Hold {
-	h := &Hold{ID: c.holdID(), Call: c}
+func Lost(c ledger.Call, caps ...Cap) *Hold {
+	h := &Hold{ID: c.HoldID(), Call: c}
 	for _, spend := range caps {
 		h.caps = append(h.caps, Lost(spend.of(c)))
 	}
@@ -208,7 +209,7 @@ func (d *Deferred) replayFlight(ctx context.Context, j *journal.Journal, records
 	began := d.clock.now()
 	for _, r := range records {
 		var k walRecord
-		if err := json.Unmarshal(r.Data, &k); err != nil || k.Call.validate() != nil {
+		if err := json.Unmarshal(r.Data, &k); err != nil || validateCall(k.Call) != nil {
 			d.rest(r.ID)
 			d.log.Error("journal record unreadable, it will not be charged", "id", r.ID)
 			continue
@@ -244,14 +245,14 @@ func (d *Deferred) reachable(
 	pipe := d.rdb.Pipeline()
 	asked := map[string]*redis.BoolCmd{}
 	for _, e := range all {
-		if place := e.Hold.Call.place(); asked[place] == nil {
-			asked[place] = pipe.PExpire(ctx, key(place, "leases"), recordLife)
-			note(ctx, pipe, place)
+		if place := e.Hold.Call.Place(); asked[place] == nil {
+			asked[place] = pipe.PExpire(ctx, ledger.Key(place, "leases"), recordLife)
+			ledger.NotePart(ctx, pipe, place)
 		}
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, e := range all {
-		if err := asked[e.Hold.Call.place()].Err(); err != nil {
+		if err := asked[e.Hold.Call.Place()].Err(); err != nil {
 			away = storeError("replay", err)
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget/journal"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
@@ -53,7 +54,7 @@ func (j journaled) dead(t *testing.T) {
 
 func (j journaled) take(t *testing.T, id string, most int64) *Hold {
 	t.Helper()
-	h, err := j.Hold(t.Context(), Terms{Limits: journalLimits, Call: Call{ID: id, Org: "acme", User: "ann", Model: "m"}, Max: cost(most), Expected: cost(most)})
+	h, err := j.Hold(t.Context(), Terms{Limits: journalLimits, Call: ledger.Call{ID: id, Org: "acme", User: "ann", Model: "m"}, Max: cost(most), Expected: cost(most)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ var journalLimits = []Limit{
 // stands checks the use of the limits and the ledger's total.
 func stands(t *testing.T, s *Store, want int64, entries int) {
 	t.Helper()
-	list, err := s.Peek(t.Context(), journalLimits, Call{Org: "acme", User: "ann"})
+	list, err := s.Peek(t.Context(), journalLimits, ledger.Call{Org: "acme", User: "ann"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,7 @@ func stands(t *testing.T, s *Store, want int64, entries int) {
 		t.Errorf("limits stand at %+v, want %d", list, want)
 	}
 	sum, n := pricing.Nano(0), 0
-	err = s.Ledger.Entries(t.Context(), "acme", time.Time{}, time.Time{}, func(e Entry) error {
+	err = s.Ledger.Entries(t.Context(), "acme", time.Time{}, time.Time{}, func(e ledger.Entry) error {
 		sum, n = sum+e.Cost, n+1
 		return nil
 	})
@@ -98,7 +99,7 @@ func TestJournalOutlivesTheProcess(t *testing.T) {
 	endings := []Settle{
 		{settled, &Settlement{Actual: cost(60), Usage: pricing.Usage{Input: 5, Output: 7, Requests: 1}, Outcome: "completed", Status: 200}},
 		{voided, nil},
-		{Lost(Call{ID: lost, Org: "acme"}), nil},
+		{Lost(ledger.Call{ID: lost, Org: "acme"}), nil},
 	}
 	for _, done := range a.SettleAll(t.Context(), endings) {
 		if !errors.Is(done.Err, ErrUnavailable) {
@@ -159,8 +160,8 @@ func TestJournalTooLate(t *testing.T) {
 	server := redistest.Start(t)
 	dir := t.TempDir()
 	a := openJournaled(t, server, dir, Options{Horizon: time.Minute})
-	c := Call{ID: idAt(time.Now().Add(-time.Hour), 1), Org: "acme", User: "ann"}
-	h := &Hold{ID: c.holdID(), Call: c, Max: cost(100)}
+	c := ledger.Call{ID: idAt(time.Now().Add(-time.Hour), 1), Org: "acme", User: "ann"}
+	h := &Hold{ID: c.HoldID(), Call: c, Max: cost(100)}
 	if err := a.Later(t.Context(), []Settle{{h, &Settlement{Actual: cost(60)}}}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -178,8 +179,8 @@ func TestJournalTooLate(t *testing.T) {
 // charges what it admitted without the store.
 func TestJournalLongOutage(t *testing.T) {
 	a := openJournaled(t, redistest.Start(t), t.TempDir(), Options{Horizon: time.Minute})
-	c := Call{ID: idAt(time.Now().Add(-time.Hour), 1), Org: "acme", User: "ann"}
-	h := &Hold{ID: c.holdID(), Call: c, Max: cost(100), At: time.Now().Add(-time.Hour), without: true}
+	c := ledger.Call{ID: idAt(time.Now().Add(-time.Hour), 1), Org: "acme", User: "ann"}
+	h := &Hold{ID: c.HoldID(), Call: c, Max: cost(100), At: time.Now().Add(-time.Hour), without: true}
 	var err error
 	if _, h.states, err = a.binder.bind(journalLimits, c); err != nil {
 		t.Fatal(err)
@@ -202,8 +203,8 @@ func TestJournalInTrouble(t *testing.T) {
 	if err := a.journal.PutAll(t.Context(), []journal.Record{{ID: "noise", Data: []byte("{]")}}); err != nil {
 		t.Fatal(err)
 	}
-	refused := Settle{Lost(Call{ID: bad, Org: "other"}), nil}
-	if err := server.Client().Set(t.Context(), key("other", refused.Hold.Call.chunk()), "no hash", 0).Err(); err != nil {
+	refused := Settle{Lost(ledger.Call{ID: bad, Org: "other"}), nil}
+	if err := server.Client().Set(t.Context(), ledger.Key("other", chunkOf(refused.Hold.Call)), "no hash", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Later(t.Context(), []Settle{refused, {good, &Settlement{Actual: cost(60)}}}, nil); err != nil {

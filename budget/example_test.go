@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -54,7 +55,7 @@ func ExampleStore() {
 	hold := func(most pricing.Nano) (*budget.Hold, error) {
 		return store.Hold(ctx, budget.Terms{
 			Limits: limits, Max: budget.Amounts{Cost: most},
-			Call: budget.Call{ID: budget.NewCallID(), Org: "acme", User: "alice"},
+			Call: ledger.Call{ID: budget.NewCallID(), Org: "acme", User: "alice"},
 		})
 	}
 
@@ -81,7 +82,7 @@ func ExampleStore() {
 	if err == nil {
 		err = store.Void(ctx, other) // it did nothing
 	}
-	statuses, _ := store.Peek(ctx, limits, budget.Call{Org: "acme", User: "alice"})
+	statuses, _ := store.Peek(ctx, limits, ledger.Call{Org: "acme", User: "alice"})
 	fmt.Println("left:", pricing.Nano(statuses[0].Remaining), err)
 	// Output:
 	// extended: true

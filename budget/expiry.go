@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 const (
@@ -139,8 +141,8 @@ func (x *Expiry) sweep(ctx context.Context, place string, blind func(place strin
 func (x *Expiry) overdue(ctx context.Context, place string) ([]redis.Z, error) {
 	now := x.clock.now()
 	pipe := x.rdb.Pipeline()
-	taken := pipe.PExpire(ctx, key(place, "leases"), recordLife)
-	first := pipe.ZRangeWithScores(ctx, key(place, "leases"), 0, sweepBatch-1)
+	taken := pipe.PExpire(ctx, ledger.Key(place, "leases"), recordLife)
+	first := pipe.ZRangeWithScores(ctx, ledger.Key(place, "leases"), 0, sweepBatch-1)
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	if err := cmp.Or(taken.Err(), first.Err()); err != nil {
 		x.leases.unseen(place)
@@ -156,7 +158,7 @@ func (x *Expiry) Overdue(ctx context.Context, org string, by time.Duration) (int
 	before := x.clock.now().Add(-by).UnixMicro()
 	overdue := 0
 	err := x.places.each(ctx, org, func(place string) error {
-		n, err := x.rdb.ZCount(ctx, key(place, "leases"), "-inf", strconv.FormatInt(before, 10)).Result()
+		n, err := x.rdb.ZCount(ctx, ledger.Key(place, "leases"), "-inf", strconv.FormatInt(before, 10)).Result()
 		overdue += int(n)
 		if err != nil {
 			return storeError("overdue", err)
@@ -172,7 +174,7 @@ func (x *Expiry) expire(ctx context.Context, place string, due []redis.Z) (int, 
 	for i, z := range due {
 		ids[i] = z.Member.(string)
 	}
-	records, err := x.rdb.HMGet(ctx, key(place, "holds"), ids...).Result()
+	records, err := x.rdb.HMGet(ctx, ledger.Key(place, "holds"), ids...).Result()
 	if err != nil {
 		return 0, storeError("sweep", err)
 	}
@@ -181,7 +183,7 @@ func (x *Expiry) expire(ctx context.Context, place string, due []redis.Z) (int, 
 		text, _ := records[i].(string)
 		h, ok := decodeRecord(place, id, text)
 		if !ok { // a lease without a record holds nothing
-			if err := x.rdb.ZRem(ctx, key(place, "leases"), id).Err(); err != nil {
+			if err := x.rdb.ZRem(ctx, ledger.Key(place, "leases"), id).Err(); err != nil {
 				return n, storeError("sweep", err)
 			}
 			continue
@@ -211,7 +213,7 @@ func (x *Expiry) expireOne(ctx context.Context, h *Hold, leaseEnd int64) (bool, 
 	}
 	a, err := x.settler.end(ctx, x.runner.scripts.expire, settleArgs{
 		call: h.Call, id: h.ID, states: h.states, cost: charge,
-		details: Details{Estimated: true, Outcome: "expired"},
+		details: ledger.Details{Estimated: true, Outcome: "expired"},
 		want: func(st *state) any {
 			if st.counter() { // nobody knows how it ended, and a job runs again
 				return ""
@@ -267,8 +269,8 @@ func (x *Expiry) admitted(ctx context.Context, h *Hold, leaseEnd int64) (bool, e
 	var open []*redis.BoolCmd
 	var done []*redis.StringCmd
 	for _, scope := range h.scopes {
-		open = append(open, pipe.HExists(ctx, key(scope, "holds"), h.ID))
-		done = append(done, pipe.HGet(ctx, key(scope, h.Call.chunk()), h.ID))
+		open = append(open, pipe.HExists(ctx, ledger.Key(scope, "holds"), h.ID))
+		done = append(done, pipe.HGet(ctx, ledger.Key(scope, chunkOf(h.Call)), h.ID))
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	all := true

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // sweeper returns the Store of another process.
@@ -31,7 +33,7 @@ func (f *fixture) round(s *Store) {
 
 // openLeases returns the number of the org's open holds.
 func (f *fixture) openLeases() int64 {
-	return f.rdb.ZCard(f.t.Context(), key(f.org, "leases")).Val()
+	return f.rdb.ZCard(f.t.Context(), ledger.Key(f.org, "leases")).Val()
 }
 
 // TestRefusedCallersPutOffNoExpiry: callers that keep retrying and are refused do not keep a dead

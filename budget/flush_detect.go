@@ -15,6 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 const (
@@ -227,7 +229,7 @@ func (d *DataLoss) settleMark(ctx context.Context, place string, mark int64) err
 		return err
 	}
 	if mark < 0 {
-		name := key(place, markName)
+		name := ledger.Key(place, markName)
 		pipe := d.rdb.Pipeline()
 		pipe.SetNX(ctx, name, d.known().lostAt(), epochLife)
 		now := pipe.Get(ctx, name)
@@ -254,7 +256,7 @@ func (d *DataLoss) read(ctx context.Context, place string) error {
 		return nil
 	}
 	pipe := d.rdb.Pipeline()
-	found, mark := pipe.Get(ctx, epochKey), pipe.Get(ctx, key(place, markName))
+	found, mark := pipe.Get(ctx, epochKey), pipe.Get(ctx, ledger.Key(place, markName))
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return storeError("read loss of data", err)
 	}
@@ -327,11 +329,11 @@ func (d *DataLoss) At(ctx context.Context) (time.Time, error) {
 
 // Reopen lets the limits of an org that were closed after a loss of data count from zero.
 func (d *DataLoss) Reopen(ctx context.Context, org string) error {
-	if !validOrg(org) {
+	if !ledger.ValidOrg(org) {
 		return fmt.Errorf("budget: org id %q is empty or has braces or #", org)
 	}
 	return d.places.each(ctx, org, func(place string) error {
-		if err := d.rdb.Set(ctx, key(place, markName), 0, epochLife).Err(); err != nil {
+		if err := d.rdb.Set(ctx, ledger.Key(place, markName), 0, epochLife).Err(); err != nil {
 			return storeError("reopen", err)
 		}
 		d.setMark(place, 0)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -183,7 +184,7 @@ func TestLossBetweenProcesses(t *testing.T) {
 	}
 	rdb.FlushAll(ctx)
 	rdb.Set(ctx, epochKey, backup, 0)
-	rdb.Set(ctx, key(f.org, markName), 0, 0)
+	rdb.Set(ctx, ledger.Key(f.org, markName), 0, 0)
 	if e := next().refusedBy(ctx, limit); e != nil {
 		t.Fatalf("a backup was restored: %v", e)
 	}
@@ -248,7 +249,7 @@ func TestRunsOfALostNameAreClosed(t *testing.T) {
 		f := newFixture(t, rdb, Options{})
 		create := func(id string, before time.Duration) Run {
 			run, _, err := f.Runs.Create(ctx, NewRun{
-				Run:  Run{Path: RunPath("").Below(id), Org: f.org, Amount: 100, Key: "k1", User: "u1", Name: "nightly"},
+				Run:  Run{Path: ledger.RunPath("").Below(id), Org: f.org, Amount: 100, Key: "k1", User: "u1", Name: "nightly"},
 				Life: time.Hour, Most: 100, Before: before,
 			})
 			if err != nil {

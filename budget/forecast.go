@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/providers"
 )
 
@@ -83,16 +84,16 @@ func (l *Limit) Forecast(s *Status, spent int64, over time.Duration) Forecast {
 // Burns are the recent entries of an org, for forecasts of its limits.
 type Burns struct {
 	now, since time.Time
-	entries    []Entry
+	entries    []ledger.Entry
 }
 
 // Burns reads the last hour of an org's ledger, or its newest 20,000 entries.
-func (l *Ledger) Burns(ctx context.Context, org string, now time.Time) (*Burns, error) {
+func (s *Store) Burns(ctx context.Context, org string, now time.Time) (*Burns, error) {
 	b := &Burns{now: now, since: now.Add(-longestBurn)}
-	err := l.Recent(ctx, org, b.since, time.Time{}, func(e Entry) error {
+	err := s.Ledger.Recent(ctx, org, b.since, time.Time{}, func(e ledger.Entry) error {
 		if len(b.entries) == burnEntries {
 			b.since = b.entries[burnEntries-1].At
-			return ErrEnough
+			return ledger.ErrEnough
 		}
 		b.entries = append(b.entries, e)
 		return nil
@@ -101,15 +102,16 @@ func (l *Ledger) Burns(ctx context.Context, org string, now time.Time) (*Burns, 
 }
 
 // Forecast forecasts a limit for the subject of a call.
-func (b *Burns) Forecast(l *Limit, s *Status, who Call) Forecast {
-	since := later(b.since, b.now.Add(-s.BurnTime()))
+func (b *Burns) Forecast(l *Limit, s *Status, who ledger.Call) Forecast {
+	since := []time.Time{b.since, b.now.Add(-s.BurnTime())}
 	if l.Shape.Kind == Once {
-		since = later(since, l.Shape.Until.Add(-l.Shape.Window))
+		since = append(since, l.Shape.Until.Add(-l.Shape.Window))
 	}
+	begin := slices.MaxFunc(since, time.Time.Compare)
 	id, spent := l.subjectOf(who), int64(0)
 	for i := range b.entries {
 		e := &b.entries[i]
-		if e.At.Before(since) || e.Kind == KindAdjust || l.subjectOf(e.Call) != id ||
+		if e.At.Before(begin) || e.Kind == ledger.KindAdjust || l.subjectOf(e.Call) != id ||
 			l.Subject == RunBudget && !slices.Contains(e.Run.IDs(), l.Only) ||
 			!providers.MatchAny(l.Models, e.Model) || !providers.MatchAny(l.Endpoints, e.Endpoint) {
 			continue
@@ -124,7 +126,7 @@ func (b *Burns) Forecast(l *Limit, s *Status, who Call) Forecast {
 			spent += sums.Calls
 		}
 	}
-	f := l.Forecast(s, spent, b.now.Sub(since))
+	f := l.Forecast(s, spent, b.now.Sub(begin))
 	if l.Shape.Kind == Once && !b.now.Add(f.UsedUp).Before(l.Shape.Until.Add(-RunKept)) {
 		f.UsedUp, f.Known = 0, false // the run ends before
 	}

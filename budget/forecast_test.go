@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -50,13 +51,13 @@ func TestForecast(t *testing.T) {
 // The rate is that of the limit's own subject, models and metric, in the last twelfth of its window.
 func TestBurns(t *testing.T) {
 	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
-	entry := func(ago time.Duration, user, model string, cost int64) Entry {
-		e := Entry{Call: Call{User: user, Model: model, Labels: "run=r1"}, Kind: KindSettle, At: now.Add(-ago)}
+	entry := func(ago time.Duration, user, model string, cost int64) ledger.Entry {
+		e := ledger.Entry{Call: ledger.Call{User: user, Model: model, Labels: "run=r1"}, Kind: ledger.KindSettle, At: now.Add(-ago)}
 		e.Cost = pricing.Nano(cost)
 		e.Usage.Output = 7
 		return e
 	}
-	b := &Burns{now: now, since: now.Add(-time.Hour), entries: []Entry{
+	b := &Burns{now: now, since: now.Add(-time.Hour), entries: []ledger.Entry{
 		entry(time.Minute, "alice", "gpt-4o", 100), entry(6*time.Minute, "alice", "o3", 50),
 		entry(2*time.Minute, "bob", "gpt-4o", 1000), entry(50*time.Minute, "alice", "gpt-4o", 9),
 	}}
@@ -80,7 +81,7 @@ func TestBurns(t *testing.T) {
 			ID: "l", Subject: c.subject, Metric: c.metric, Models: c.models,
 			Shape: Shape{Kind: Window, Amount: 1, Window: c.window},
 		}
-		got := b.Forecast(&l, &Status{Amount: 1, Window: c.window}, Call{User: "alice", Labels: "run=r1"})
+		got := b.Forecast(&l, &Status{Amount: 1, Window: c.window}, ledger.Call{User: "alice", Labels: "run=r1"})
 		if got.Spent != c.spent || got.Over != c.over {
 			t.Errorf("%s: got %d in %v, want %d in %v", name, got.Spent, got.Over, c.spent, c.over)
 		}
@@ -92,19 +93,19 @@ func TestForecastOfARun(t *testing.T) {
 	now := time.Now()
 	run := Run{Path: "run_a", Amount: 1000, Created: now.Add(-2 * time.Minute), Expires: now.Add(time.Hour)}
 	b := &Burns{now: now, since: now.Add(-time.Hour)}
-	for _, path := range []RunPath{"run_a", "run_a/run_b", "run_c", ""} {
-		e := Entry{Call: Call{Run: path}, Kind: KindSettle, At: now.Add(-time.Minute)}
+	for _, path := range []ledger.RunPath{"run_a", "run_a/run_b", "run_c", ""} {
+		e := ledger.Entry{Call: ledger.Call{Run: path}, Kind: ledger.KindSettle, At: now.Add(-time.Minute)}
 		e.Cost = 100
 		b.entries = append(b.entries, e)
 	}
 	l := run.Limits()[0]
 	st := Status{Amount: 1000, Used: 200, Window: l.Shape.Window}
-	if f := b.Forecast(&l, &st, Call{}); !f.Known || f.Spent != 200 || f.UsedUp != 8*time.Minute {
+	if f := b.Forecast(&l, &st, ledger.Call{}); !f.Known || f.Spent != 200 || f.UsedUp != 8*time.Minute {
 		t.Errorf("got %+v, want 200 in 2m, used up in 8m", f)
 	}
 	run.Expires = now.Add(7 * time.Minute)
 	l = run.Limits()[0]
-	if f := b.Forecast(&l, &st, Call{}); f.Known {
+	if f := b.Forecast(&l, &st, ledger.Call{}); f.Known {
 		t.Errorf("got %+v for a run that expires before, want none", f)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // some returns a random hold that was admitted.
@@ -105,7 +107,7 @@ func (h *history) stepLost() error {
 // charged.
 func (h *history) compare() error {
 	for _, user := range h.users {
-		c := Call{Org: h.org, User: user}
+		c := ledger.Call{Org: h.org, User: user}
 		list, err := h.Peek(h.ctx, h.limits, c)
 		if err != nil {
 			return err
@@ -153,12 +155,12 @@ func (h *history) finish() error {
 			return fmt.Errorf("%s: %d still held", key, held)
 		}
 	}
-	open := h.rdb.HLen(h.ctx, key(h.org, "holds")).Val() + h.rdb.ZCard(h.ctx, key(h.org, "leases")).Val()
+	open := h.rdb.HLen(h.ctx, ledger.Key(h.org, "holds")).Val() + h.rdb.ZCard(h.ctx, ledger.Key(h.org, "leases")).Val()
 	if open != 0 {
 		return fmt.Errorf("%d records of open holds are left", open)
 	}
 	var sum int64
-	err := h.Ledger.Entries(h.ctx, h.org, time.Time{}, time.Time{}, func(e Entry) error {
+	err := h.Ledger.Entries(h.ctx, h.org, time.Time{}, time.Time{}, func(e ledger.Entry) error {
 		sum += int64(e.Cost)
 		return nil
 	})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -27,7 +28,7 @@ type history struct {
 }
 
 type modelHold struct {
-	call     Call
+	call     ledger.Call
 	limits   []Limit
 	hold     *Hold // nil before it was admitted
 	marks    [][]*mark
@@ -73,7 +74,7 @@ func (h *history) limitUsersOnly() {
 
 func (h *history) at() int64 { return h.now.Load() }
 
-func (h *history) model(l Limit, c Call) *model {
+func (h *history) model(l Limit, c ledger.Call) *model {
 	st := l.stateFor(c, h.opts.Lease)
 	m := h.models[st.Key]
 	if m == nil {
@@ -344,7 +345,7 @@ func (h *history) stepRenew() error {
 		return nil
 	}
 	h.note("renew %s (%s)", m.call.ID[20:], m.state)
-	if err := h.renew(h.ctx, m.hold.Call.place(), []*Hold{m.hold}); err != nil {
+	if err := h.renew(h.ctx, m.hold.Call.Place(), []*Hold{m.hold}); err != nil {
 		return err
 	}
 	if m.state == "open" {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // Terms describe a hold: the limits, the call and the amounts.
@@ -14,7 +16,7 @@ type Terms struct {
 	// keeps the list, so it must not be modified.
 	Limits []Limit
 	Caps   []Cap // shared by all orgs
-	Call   Call
+	Call   ledger.Call
 	Max    Amounts // what is held
 	// Expected is the probable cost of the call, for Options.ExpiredCharge.
 	Expected Amounts
@@ -71,7 +73,7 @@ func (s *Store) holdOwn(ctx context.Context, t *Terms) (*Hold, error) {
 	for _, spend := range t.Caps {
 		h.scopes = append(h.scopes, spend.scope())
 	}
-	announced := s.leases.announce(ctx, h.Call.place())
+	announced := s.leases.announce(ctx, h.Call.Place())
 	a, err := s.askHold(ctx, h, t.Life)
 	announced()
 	if err != nil {
@@ -113,7 +115,7 @@ func (s *Store) askHold(ctx context.Context, h *Hold, life time.Duration) (answe
 		if try == 2 {
 			return a, fmt.Errorf("budget: hold %s: the org's mark keeps changing", h.ID)
 		}
-		if err := s.DataLoss.settleMark(ctx, h.Call.place(), a.head[1]); err != nil {
+		if err := s.DataLoss.settleMark(ctx, h.Call.Place(), a.head[1]); err != nil {
 			return a, err
 		}
 	}
@@ -128,7 +130,7 @@ func (s *Store) holdRequest(ctx context.Context, h *Hold, life time.Duration, no
 		return nil, err
 	}
 	c := common{
-		script: s.runner.scripts.hold, now: s.clock.given(), place: h.Call.place(), chunk: s.settler.chunks.of(h.Call),
+		script: s.runner.scripts.hold, now: s.clock.given(), place: h.Call.Place(), chunk: s.settler.chunks.of(h.Call),
 		lease: s.leases.lifeArg,
 	}
 	c.mark = s.DataLoss.mark(c.place)
@@ -175,11 +177,11 @@ const closedAmount = -1 // admits nothing
 
 // keys returns the keys with these names in the call's place, followed by those of the hold's limits.
 func (h *Hold) keys(names ...string) []string {
-	return stateKeys(h.Call.place(), h.states, names...)
+	return stateKeys(h.Call.Place(), h.states, names...)
 }
 
 func stateKeys(place string, states []state, names ...string) []string {
-	prefix := key(place, "")
+	prefix := ledger.Key(place, "")
 	size := (len(names) + len(states)) * len(prefix)
 	for _, name := range names {
 		size += len(name)
@@ -243,7 +245,7 @@ func (s *Store) refusal(h *Hold, a answer, want Amounts) error {
 		return err
 	}
 	for i := range statuses {
-		statuses[i].closed(s.DataLoss.closedUntil(h.Call.place(), &h.limits[i], a.at()), a.at())
+		statuses[i].closed(s.DataLoss.closedUntil(h.Call.Place(), &h.limits[i], a.at()), a.at())
 	}
 	s.metrics.refused(h.Call.Org, statuses)
 	e := exceeded(h.limits, statuses, want)

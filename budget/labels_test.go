@@ -6,40 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// TestLabelsText: Labels keep what they were made of, and refuse what would separate ids or records.
-func TestLabelsText(t *testing.T) {
-	all := map[string]string{"run": "(other)", "project": "a=b:c/@+~#%._-", "none": ""}
-	l, err := NewLabels(all)
-	if want := Labels("project=a=b:c/@+~#%._-,run=(other)"); err != nil || l != want {
-		t.Fatalf("got %q, %v, want %q", l, err, want)
-	}
-	if l.Get("project") != all["project"] || l.Get("run") != OtherLabel || l.Get("pro") != "" {
-		t.Errorf("%q has project %q, run %q", l, l.Get("project"), l.Get("run"))
-	}
-	if got := l.With("run", "").With("zone", "x"); got != "project=a=b:c/@+~#%._-,zone=x" {
-		t.Errorf("With: got %q", got)
-	}
-	var back Labels
-	text, err := l.MarshalJSON()
-	if err != nil || back.UnmarshalJSON(text) != nil || back != l {
-		t.Errorf("JSON %s is %q, want %q (%v)", text, back, l, err)
-	}
-	for _, wrong := range []map[string]string{
-		{"user": "a"}, {"Run": "a"}, {"run": "a,b"}, {"run": "a b"}, {"run": "a|b"}, {"run": "a\x1fb"}, {"run": "{a}"}, {"run": strings.Repeat("a", 129)},
-	} {
-		if l, err := NewLabels(wrong); err == nil {
-			t.Errorf("%v are labels %q, want an error", wrong, l)
-		}
-	}
-}
-
 // TestLabelRecord: a hold's record keeps the labels, and versions without labels can decode it.
 func TestLabelRecord(t *testing.T) {
-	h := &Hold{Call: Call{User: "carol", JobID: "job_1", Labels: "project=a,run=b"}, states: []state{{Key: "l:a", Kind: "w", Metric: Cost, P1: "1"}}}
+	h := &Hold{Call: ledger.Call{User: "carol", JobID: "job_1", Labels: "project=a,run=b"}, states: []state{{Key: "l:a", Kind: "w", Metric: Cost, P1: "1"}}}
 	about := h.about()
 	got, ok := decodeRecord("acme", "x/1", "1,2|3|"+about)
 	if !ok || got.Call.Labels != h.Call.Labels || got.Call.JobID != "job_1" || len(got.states) != 1 {
@@ -71,8 +45,8 @@ func TestManySessions(t *testing.T) {
 	var spent pricing.Nano
 	var endings []Settle
 	for i := range sessions {
-		labels := Labels(fmt.Sprintf("project=p%d,session=s%d", i%3, i))
-		c := Call{ID: idAt(time.Now(), i), Org: "acme", User: "carol", Labels: labels}
+		labels := ledger.Labels(fmt.Sprintf("project=p%d,session=s%d", i%3, i))
+		c := ledger.Call{ID: idAt(time.Now(), i), Org: "acme", User: "carol", Labels: labels}
 		h, err := s.Hold(t.Context(), Terms{Limits: limits, Call: c, Max: Amounts{Cost: 3, Tokens: 5}})
 		if err != nil {
 			t.Fatalf("session %d: %v", i, err)
@@ -97,7 +71,7 @@ func TestManySessions(t *testing.T) {
 	for _, r := range list {
 		sums[r.Value] += r.Cost
 	}
-	err = s.Ledger.Entries(t.Context(), "acme", time.Time{}, time.Time{}, func(e Entry) error {
+	err = s.Ledger.Entries(t.Context(), "acme", time.Time{}, time.Time{}, func(e ledger.Entry) error {
 		want[e.Labels.Get("project")] += e.Cost
 		return nil
 	})
@@ -121,8 +95,8 @@ func TestManySessions(t *testing.T) {
 func TestLabelSumsExpireAndAdjust(t *testing.T) {
 	server := redistest.Start(t)
 	s := New(server.Client(), Options{SumLabels: []string{"project", "run"}, Lease: 50 * time.Millisecond})
-	call := func(n int) Call {
-		return Call{ID: idAt(time.Now(), n), Org: "acme", User: "carol", Labels: "project=mobile"}
+	call := func(n int) ledger.Call {
+		return ledger.Call{ID: idAt(time.Now(), n), Org: "acme", User: "carol", Labels: "project=mobile"}
 	}
 	limits := []Limit{{ID: "day", Subject: "project", Metric: Cost, Shape: Shape{Kind: Window, Amount: 1000, Window: time.Hour}}}
 	h, err := s.Hold(t.Context(), Terms{Limits: limits, Call: call(1), Max: Amounts{Cost: 70}})
@@ -136,7 +110,7 @@ func TestLabelSumsExpireAndAdjust(t *testing.T) {
 	if _, err := s.Settle(t.Context(), h, Settlement{Actual: Amounts{Cost: 30}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Ledger.Adjust(t.Context(), Adjustment{ID: "a", Call: call(1), Amount: -10, By: "ops", Reason: "a test", Limits: limits}); err != nil {
+	if _, err := s.Adjust(t.Context(), ledger.Adjustment{ID: "a", Call: call(1), Amount: -10, By: "ops", Reason: "a test"}, limits...); err != nil {
 		t.Fatal(err)
 	}
 	for label, value := range map[string]string{"project": "mobile", "run": ""} {
@@ -145,7 +119,7 @@ func TestLabelSumsExpireAndAdjust(t *testing.T) {
 			t.Errorf("sums by %s are %+v (%v), want 20 nano-USD and one call of %q", label, list, err, value)
 		}
 	}
-	err = s.Ledger.Entries(t.Context(), "acme", time.Time{}, time.Time{}, func(e Entry) error {
+	err = s.Ledger.Entries(t.Context(), "acme", time.Time{}, time.Time{}, func(e ledger.Entry) error {
 		if e.Labels != "project=mobile" {
 			t.Errorf("an entry of kind %s has labels %q", e.Kind, e.Labels)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/lua"
 )
 
@@ -83,7 +84,7 @@ func (l *leases) begin(h *Hold, life time.Duration) {
 func (l *leases) track(h *Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o := l.in(h.Call.place())
+	o := l.in(h.Call.Place())
 	o.holds[h.ID] = h
 	if o.due == 0 {
 		o.due = h.At.Add(l.life).UnixMicro()
@@ -93,7 +94,7 @@ func (l *leases) track(h *Hold) {
 func (l *leases) untrack(h *Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if o := l.places[h.Call.place()]; o != nil {
+	if o := l.places[h.Call.Place()]; o != nil {
 		delete(o.holds, h.ID)
 	}
 }
@@ -215,13 +216,13 @@ var errNotSent = errors.New("budget: renew: the script is not loaded")
 
 // renewArgs builds the KEYS and ARGV that lua/renew.lua lists.
 func (l *leases) renewArgs(r renewal, life time.Duration) (keys []string, args []any) {
-	keys = []string{key(r.place, "holds"), key(r.place, "leases")}
+	keys = []string{ledger.Key(r.place, "holds"), ledger.Key(r.place, "leases")}
 	args = []any{l.clock.given(), life.Microseconds(), recordLifeArg}
 	for _, h := range r.holds {
 		n := 0
 		for _, st := range h.states {
 			if st.Metric == Concurrency {
-				keys = append(keys, key(r.place, st.Key))
+				keys = append(keys, ledger.Key(r.place, st.Key))
 				n++
 			}
 		}
@@ -316,11 +317,11 @@ func (l *leases) register(ctx context.Context, how string, until time.Time, plac
 	}
 	pipe := l.rdb.Pipeline()
 	for _, place := range places {
-		pipe.PExpire(ctx, key(place, markName), epochLife)
-		note(ctx, pipe, place)
-		noteLedger(ctx, pipe, place, l.clock.now())
+		pipe.PExpire(ctx, ledger.Key(place, markName), epochLife)
+		ledger.NotePart(ctx, pipe, place)
+		ledger.NoteOrg(ctx, pipe, place, l.clock.now())
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !lua.Full(err) { // which refuses only noteLedger, until the next renewal
+	if _, err := pipe.Exec(ctx); err != nil && !lua.Full(err) { // which refuses only NoteOrg, until the next renewal
 		return storeError("register", err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -66,7 +67,7 @@ func TestRunRenewsAndExpires(t *testing.T) {
 	for range 4 { // more than two leases in total
 		a.pass(a.opts.Lease * 2 / 3)
 		redistest.Eventually(t, "a renewal", func() bool {
-			ends := rdb.ZScore(ctx, key(a.org, "leases"), h.ID).Val()
+			ends := rdb.ZScore(ctx, ledger.Key(a.org, "leases"), h.ID).Val()
 			return int64(ends) == a.now.Load()+a.opts.Lease.Microseconds()
 		})
 	}
@@ -109,12 +110,12 @@ func TestExpiresBesideLiveHolds(t *testing.T) {
 	for range 7 {
 		alive.passSeen()
 		redistest.Eventually(t, "a renewal", func() bool {
-			ends := rdb.ZScore(ctx, key(alive.org, "leases"), h.ID).Val()
+			ends := rdb.ZScore(ctx, ledger.Key(alive.org, "leases"), h.ID).Val()
 			return int64(ends) == alive.now.Load()+alive.opts.Lease.Microseconds()
 		})
 	}
 	redistest.Eventually(t, "expiry", func() bool {
-		return errors.Is(rdb.ZScore(ctx, key(alive.org, "leases"), abandoned.ID).Err(), redis.Nil)
+		return errors.Is(rdb.ZScore(ctx, ledger.Key(alive.org, "leases"), abandoned.ID).Err(), redis.Nil)
 	})
 	alive.used(ctx, limits, [2]int64{110, 10})
 	alive.settle(ctx, h, 10)
@@ -137,7 +138,7 @@ func TestEveryKeyHasALifetime(t *testing.T) {
 		old := f.call()
 		f.hold(ctx, limits, 1)
 		f.pass(3 * time.Hour)
-		_, err := f.Settle(ctx, &Hold{ID: old.holdID(), Call: old}, Settlement{Actual: cost(5)})
+		_, err := f.Settle(ctx, &Hold{ID: old.HoldID(), Call: old}, Settlement{Actual: cost(5)})
 		if !errors.Is(err, ErrTooOld) {
 			t.Fatalf("settle after the horizon: %v", err)
 		}
@@ -162,7 +163,7 @@ func TestEveryHoldProlongsItsKeys(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx, f := t.Context(), newFixture(t, rdb, Options{})
 		limits := []Limit{costLimit("month", Org, Shape{Kind: Calendar, Amount: 1e12, Calendar: "month"})}
-		keys := []string{key(f.org, "holds"), key(f.org, "leases")}
+		keys := []string{ledger.Key(f.org, "holds"), ledger.Key(f.org, "leases")}
 		life := 50 * time.Hour
 		for range 2 {
 			if _, err := f.Hold(ctx, Terms{Limits: limits, Call: f.call(), Max: cost(1), Expected: cost(1), Life: life}); err != nil {
@@ -218,7 +219,7 @@ func TestReset(t *testing.T) {
 			if err := f.Reset(ctx, l, h.Call); err != nil {
 				t.Fatal(err)
 			}
-			for _, k := range rdb.Keys(ctx, key(f.org, "l:*")).Val() {
+			for _, k := range rdb.Keys(ctx, ledger.Key(f.org, "l:*")).Val() {
 				if ttl := rdb.PTTL(ctx, k).Val(); ttl <= 0 {
 					t.Errorf("%s lives for ever after a reset", k)
 				}

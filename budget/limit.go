@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/listen"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
@@ -33,7 +34,7 @@ type Subject string
 // calls of users without a group.
 const (
 	Org       Subject = "org"
-	UserGroup Subject = "group"
+	UserGroup Subject = ledger.GroupLabel
 	User      Subject = "user"
 	Key       Subject = "key"
 	IP        Subject = "ip"
@@ -130,7 +131,7 @@ func (l Limit) Validate() error {
 }
 
 func (l Limit) validate() error {
-	if !ValidID(l.ID) {
+	if !ledger.ValidID(l.ID) {
 		return fmt.Errorf("id must be 1 to 64 letters, digits, dots, dashes or underscores")
 	}
 	if err := l.Subject.validate(); err != nil {
@@ -190,19 +191,8 @@ func inRange(what string, d, low, high time.Duration) error {
 	return nil
 }
 
-// ValidID reports whether a text can be the id of a limit, a user or a correction: 1 to 64 letters,
-// digits, dots, dashes and underscores.
-func ValidID(id string) bool {
-	if id == "" || len(id) > 64 {
-		return false
-	}
-	return strings.IndexFunc(id, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
-	}) < 0
-}
-
 // subjectOf returns the id whose usage the call adds to; see Subject.ID.
-func (l Limit) subjectOf(c Call) string {
+func (l Limit) subjectOf(c ledger.Call) string {
 	if l.Subject == UserGroup || l.Subject == RunBudget && !l.counts.only {
 		return l.Only // the caller of this package passes the limits of the call's group and runs only
 	}
@@ -223,7 +213,7 @@ func (l Limit) Network(ip string) string {
 }
 
 // Same reports whether two calls of one org name the same subject of the limit.
-func (l Limit) Same(a, b Call) bool { return l.subjectOf(a) == l.subjectOf(b) }
+func (l Limit) Same(a, b ledger.Call) bool { return l.subjectOf(a) == l.subjectOf(b) }
 
 // amountOf returns what a call with these amounts adds to the limit.
 func (m Metric) amountOf(a Amounts) int64 {
@@ -247,7 +237,7 @@ type state struct {
 }
 
 // stateFor returns the state of a limit for the call's subject.
-func (l Limit) stateFor(c Call, lease time.Duration) state {
+func (l Limit) stateFor(c ledger.Call, lease time.Duration) state {
 	s := l.Shape
 	st := state{Metric: l.Metric}
 	var buf [160]byte
@@ -279,7 +269,7 @@ func (l Limit) stateFor(c Call, lease time.Duration) state {
 	}
 	b = append(append(b, ':'), l.subjectOf(c)...)
 	if l.counts.repeats {
-		b = append(append(b, labelSep...), c.Request...)
+		b = append(append(b, subjectSep...), c.Request...)
 	}
 	st.Key = string(b)
 	return st

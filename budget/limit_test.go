@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 func TestLimitValidate(t *testing.T) {
@@ -50,30 +52,30 @@ func TestBadInput(t *testing.T) {
 	f := newFixture(t, shared(t), Options{})
 	ctx := t.Context()
 	limits := []Limit{costLimit("win", User, hour(1000))}
-	for name, do := range map[string]func(c Call) error{
-		"org with braces": func(c Call) error {
+	for name, do := range map[string]func(c ledger.Call) error{
+		"org with braces": func(c ledger.Call) error {
 			c.Org = "a}{b"
 			_, err := f.Hold(ctx, Terms{Limits: limits, Call: c, Max: cost(1), Expected: cost(1)})
 			return err
 		},
-		"id without time": func(c Call) error {
+		"id without time": func(c ledger.Call) error {
 			c.ID = "x"
 			_, err := f.Hold(ctx, Terms{Limits: limits, Call: c, Max: cost(1), Expected: cost(1)})
 			return err
 		},
-		"negative hold": func(c Call) error {
+		"negative hold": func(c ledger.Call) error {
 			_, err := f.Hold(ctx, Terms{Limits: limits, Call: c, Max: cost(-1), Expected: cost(-1)})
 			return err
 		},
-		"huge hold": func(c Call) error {
+		"huge hold": func(c ledger.Call) error {
 			_, err := f.Hold(ctx, Terms{Limits: limits, Call: c, Max: cost(MaxAmount + 1), Expected: cost(1)})
 			return err
 		},
-		"negative charge": func(c Call) error {
-			_, err := f.Settle(ctx, &Hold{ID: c.holdID(), Call: c}, Settlement{Actual: cost(-5)})
+		"negative charge": func(c ledger.Call) error {
+			_, err := f.Settle(ctx, &Hold{ID: c.HoldID(), Call: c}, Settlement{Actual: cost(-5)})
 			return err
 		},
-		"limit given twice": func(c Call) error {
+		"limit given twice": func(c ledger.Call) error {
 			_, err := f.Hold(ctx, Terms{Limits: append(limits, limits[0]), Call: c, Max: cost(1), Expected: cost(1)})
 			return err
 		},
@@ -90,7 +92,7 @@ func TestWhoseUsage(t *testing.T) {
 	ctx := context.Background()
 	f := newFixture(t, shared(t), Options{})
 	base := costLimit("l", User, hour(1000))
-	hold := func(l Limit, change func(*Call)) {
+	hold := func(l Limit, change func(*ledger.Call)) {
 		t.Helper()
 		c := f.call()
 		change(&c)
@@ -98,10 +100,10 @@ func TestWhoseUsage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	same := func(*Call) {}
+	same := func(*ledger.Call) {}
 	hold(base, same)
-	hold(base, func(c *Call) { c.User = "bob" })
-	hold(base, func(c *Call) { c.Key = "k2" })
+	hold(base, func(c *ledger.Call) { c.User = "bob" })
+	hold(base, func(c *ledger.Call) { c.Key = "k2" })
 	only := base
 	only.Only = "bob"
 	hold(only, same) // does not apply to ann

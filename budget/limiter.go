@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -53,7 +54,7 @@ type Limiter struct {
 // last half hour, so that a request with a lost reply is not counted twice. Close the Limiter when
 // it is no longer used; Close does not close rdb.
 func NewLimiter(rdb redis.UniversalClient, name string, limits ...Limit) (*Limiter, error) {
-	if !ValidID(name) {
+	if !ledger.ValidID(name) {
 		return nil, fmt.Errorf("budget: limiter %q: name must be 1 to 64 letters, digits, dots, dashes or underscores", name)
 	}
 	if len(limits) == 0 {
@@ -113,7 +114,7 @@ func (l *Limiter) Allow(ctx context.Context, id string, n int64) (Result, error)
 		return Result{}, fmt.Errorf("budget: %d units are not in 1..%d", n, int64(MaxAmount))
 	}
 	units := Amounts{Tokens: n}
-	call := Call{ID: NewCallID(), Org: l.scope, User: shortID(id)}
+	call := ledger.Call{ID: NewCallID(), Org: l.scope, User: shortID(id)}
 	h, err := l.store.Hold(ctx, Terms{Limits: l.limits, Call: call, Max: units, Expected: units})
 	var exceeded *ExceededError
 	if errors.As(err, &exceeded) {

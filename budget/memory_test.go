@@ -3,6 +3,8 @@ package budget
 import (
 	"testing"
 	"time"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // TestMemoryOfLimits logs and bounds the memory of one limit of one subject in Redis, after one
@@ -32,7 +34,7 @@ func TestMemoryOfLimits(t *testing.T) {
 			}
 			limits := []Limit{limit}
 			size := func() int64 {
-				return rdb.MemoryUsage(ctx, key(f.org, limit.stateFor(f.call(), f.opts.Lease).Key), 0).Val()
+				return rdb.MemoryUsage(ctx, ledger.Key(f.org, limit.stateFor(f.call(), f.opts.Lease).Key), 0).Val()
 			}
 			open := 1
 			if c.name[len(c.name)-4:] == "open" {

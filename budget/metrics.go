@@ -27,8 +27,6 @@ type metrics struct {
 	late       prometheus.Counter
 	reconciled prometheus.Counter
 
-	exported, exportErrors, exportGaps, trimmed prometheus.Counter
-
 	seconds map[string]prometheus.Observer // by script
 }
 
@@ -54,19 +52,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "llmguard_budget_cap_refusals_total",
 			Help: "Calls over a spend cap of a provider or (no provider) of the deployment; in mode shadow they were admitted.",
 		}, []string{"provider", "limit", "mode"}),
-		cost:         counter("settled_usd_total", "Cost of settled calls, in USD."),
-		overrun:      counter("overrun_usd_total", "Cost of settled calls above their holds, in USD."),
-		estimated:    counter("estimated_usd_total", "Cost charged by estimate, in USD, expired holds included."),
-		expired:      counter("expired_holds_total", "Holds whose lease expired."),
-		lost:         counter("lost_holds_total", "Holds of this process that it failed to renew in time."),
-		late:         counter("late_settles_total", "Settlements of holds that had expired, were voided or were lost."),
-		reconciled:   counter("reconciled_settles_total", "Settlements too late to be charged automatically."),
-		exported:     counter("exported_entries_total", "Ledger entries written to export files."),
-		exportErrors: counter("export_errors_total", "Failed attempts to export an org's ledger."),
-		exportGaps:   counter("export_gaps_total", "Times that entries may have been trimmed before they were exported."),
-		trimmed: counter("trimmed_entries_total",
-			"Ledger entries trimmed because ledgers reached ledger.memory_share."),
-		seconds: map[string]prometheus.Observer{},
+		cost:       counter("settled_usd_total", "Cost of settled calls, in USD."),
+		overrun:    counter("overrun_usd_total", "Cost of settled calls above their holds, in USD."),
+		estimated:  counter("estimated_usd_total", "Cost charged by estimate, in USD, expired holds included."),
+		expired:    counter("expired_holds_total", "Holds whose lease expired."),
+		lost:       counter("lost_holds_total", "Holds of this process that it failed to renew in time."),
+		late:       counter("late_settles_total", "Settlements of holds that had expired, were voided or were lost."),
+		reconciled: counter("reconciled_settles_total", "Settlements too late to be charged automatically."),
+		seconds:    map[string]prometheus.Observer{},
 	}
 	m.taken = sync.OnceValue(func() prometheus.Counter { return m.holds.WithLabelValues("held") })
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -78,8 +71,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	if reg != nil {
 		reg.MustRegister(m.holds, m.refusals, m.shadow, m.caps, m.cost, m.overrun, m.estimated, m.expired, m.lost, m.late,
-			m.reconciled, seconds,
-			m.exported, m.exportErrors, m.exportGaps, m.trimmed)
+			m.reconciled, seconds)
 	}
 	return m
 }

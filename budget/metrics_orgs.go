@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // maxOrgsScraped bounds the orgs whose limits are read per scrape, and with that the number of
@@ -76,7 +78,7 @@ func (c *orgCollector) org(ctx context.Context, ch chan<- prometheus.Metric, id 
 	if len(own) == 0 {
 		return true
 	}
-	list, err := c.store.Peek(ctx, own, Call{Org: id})
+	list, err := c.store.Peek(ctx, own, ledger.Call{Org: id})
 	if err != nil {
 		c.store.opts.Log.Warn("limits not read for a scrape", "org", id, "err", err)
 		return false

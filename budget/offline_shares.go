@@ -59,7 +59,7 @@ func (s *shares) take(h *Hold, percent int) error {
 		u := s.of(h.Call.Org+" "+h.states[i].Key, l.Shape)
 		uses[i] = u
 		used, n, most := u.count(l.Metric, at), l.Metric.amountOf(h.Max), ShareOf(l.AmountFor(h.Call, s.clock.now()), percent)
-		closed := s.loss.closedUntil(h.Call.place(), &l, s.clock.now())
+		closed := s.loss.closedUntil(h.Call.Place(), &l, s.clock.now())
 		if !closed.IsZero() {
 			most = 0
 		}

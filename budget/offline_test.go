@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -17,8 +18,8 @@ var shareLimits = []Limit{
 	{ID: "seen", Subject: Org, Metric: Requests, Mode: Shadow, Shape: hour(1)},
 }
 
-func shareCall(user string, n int) Call {
-	return Call{ID: idAt(time.Now(), n), Org: "acme", User: user}
+func shareCall(user string, n int) ledger.Call {
+	return ledger.Call{ID: idAt(time.Now(), n), Org: "acme", User: user}
 }
 
 // TestShares: a process admits its share of every limit and no more; what a call did not use is
@@ -128,7 +129,7 @@ func TestAdmittedAndKilled(t *testing.T) {
 		t.Errorf("limits stand at %+v, %v", list, err)
 	}
 	n := 0
-	if err := b.Ledger.Entries(t.Context(), "acme", time.Time{}, time.Time{}, func(e Entry) error {
+	if err := b.Ledger.Entries(t.Context(), "acme", time.Time{}, time.Time{}, func(e ledger.Entry) error {
 		if n++; e.Cost != 100 || !e.Estimated {
 			t.Errorf("entry %+v", e)
 		}

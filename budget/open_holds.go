@@ -8,17 +8,18 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
 // OpenHold is a call that has not ended, and what it holds.
 type OpenHold struct {
-	Call Call
+	Call ledger.Call
 	Held Amounts
 }
 
 // HoldsKey returns the key of the open holds in a place of an org (Places).
-func HoldsKey(place string) string { return key(place, "holds") }
+func HoldsKey(place string) string { return ledger.Key(place, "holds") }
 
 // Places returns the hash tags of all keys that the org's money may have in Redis.
 func Places(ctx context.Context, rdb redis.UniversalClient, org string) ([]string, error) {
@@ -27,21 +28,21 @@ func Places(ctx context.Context, rdb redis.UniversalClient, org string) ([]strin
 
 // OpenHolds returns the org's open holds of all processes, at most the given number, and whether
 // the list is complete.
-func (l *Ledger) OpenHolds(ctx context.Context, org string, most int) (out []OpenHold, all bool, err error) {
-	places, err := l.places.ever(ctx, org)
+func (s *Store) OpenHolds(ctx context.Context, org string, most int) (out []OpenHold, all bool, err error) {
+	places, err := s.places.ever(ctx, org)
 	for _, place := range places {
-		err = errors.Join(err, l.openHoldsIn(ctx, place, most, &out))
+		err = errors.Join(err, s.openHoldsIn(ctx, place, most, &out))
 	}
-	if errors.Is(err, ErrEnough) {
+	if errors.Is(err, ledger.ErrEnough) {
 		return out, false, nil
 	}
 	return out, true, err
 }
 
-func (l *Ledger) openHoldsIn(ctx context.Context, place string, most int, out *[]OpenHold) error {
-	return l.pages.each(ctx, key(place, "holds"), "", func(id, record string) error {
+func (s *Store) openHoldsIn(ctx context.Context, place string, most int, out *[]OpenHold) error {
+	return s.pages.Each(ctx, ledger.Key(place, "holds"), "", func(id, record string) error {
 		if len(*out) == most {
-			return ErrEnough
+			return ledger.ErrEnough
 		}
 		h, ok := decodeRecord(place, id, record)
 		n := strings.Split(strings.SplitN(record, "|", 2)[0], ",") // at, cost, expected, tokens, expected

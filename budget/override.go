@@ -3,6 +3,8 @@ package budget
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // Raise changes the amount of a limit until it ends; then the old amount applies again, with
@@ -15,7 +17,7 @@ type Raise struct {
 }
 
 // AmountFor returns the limit's amount for a call at an instant, including raises.
-func (l *Limit) AmountFor(c Call, at time.Time) int64 {
+func (l *Limit) AmountFor(c ledger.Call, at time.Time) int64 {
 	if len(l.Raises) == 0 {
 		return l.Shape.Amount
 	}
@@ -26,7 +28,7 @@ func (l *Limit) AmountFor(c Call, at time.Time) int64 {
 }
 
 // raisesOf returns the raises that apply to the call's subject.
-func (l *Limit) raisesOf(c Call) []Raise {
+func (l *Limit) raisesOf(c ledger.Call) []Raise {
 	var out []Raise
 	for _, r := range l.Raises {
 		if l.names(r.Only, c) {

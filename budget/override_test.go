@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -24,7 +25,7 @@ func TestRaise(t *testing.T) {
 	spend := func(user string, cost int64) error {
 		t.Helper()
 		n++
-		c := Call{ID: idAt(time.UnixMicro(now), n), Org: "acme", User: user}
+		c := ledger.Call{ID: idAt(time.UnixMicro(now), n), Org: "acme", User: user}
 		h, err := s.Hold(t.Context(), Terms{Limits: []Limit{limit}, Call: c, Max: Amounts{Cost: pricing.Nano(cost)}})
 		if err == nil {
 			_, err = s.Settle(t.Context(), h, Settlement{Actual: Amounts{Cost: pricing.Nano(cost)}})
@@ -49,7 +50,7 @@ func TestRaise(t *testing.T) {
 	}
 	peek := func(user string) Status {
 		t.Helper()
-		list, err := s.Peek(t.Context(), []Limit{limit}, Call{Org: "acme", User: user})
+		list, err := s.Peek(t.Context(), []Limit{limit}, ledger.Call{Org: "acme", User: user})
 		if err != nil || len(list) != 1 {
 			t.Fatal(list, err)
 		}
@@ -84,7 +85,7 @@ func TestRaiseExtends(t *testing.T) {
 		ID: "daily", Subject: Org, Metric: Cost, Shape: Shape{Kind: Window, Amount: 100, Window: 24 * time.Hour}, Raises: []Raise{{Add: 100, Until: end}},
 	}
 	most := Amounts{Cost: 90}
-	h, err := s.Hold(t.Context(), Terms{Limits: []Limit{limit}, Call: Call{ID: idAt(time.UnixMicro(now), 1), Org: "acme"}, Max: most, Expected: most})
+	h, err := s.Hold(t.Context(), Terms{Limits: []Limit{limit}, Call: ledger.Call{ID: idAt(time.UnixMicro(now), 1), Org: "acme"}, Max: most, Expected: most})
 	if err != nil {
 		t.Fatal(err)
 	}

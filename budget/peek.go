@@ -5,23 +5,25 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // Peek returns the statuses of the limits that apply to the call, and charges nothing.
-func (s *Store) Peek(ctx context.Context, limits []Limit, c Call) ([]Status, error) {
+func (s *Store) Peek(ctx context.Context, limits []Limit, c ledger.Call) ([]Status, error) {
 	_, out, err := s.peek(ctx, limits, c, nil)
 	return out, err
 }
 
 // CapRoom is Room for the limits of one spend cap.
-func (s *Store) CapRoom(ctx context.Context, spend Cap, c Call, want Amounts) ([]Status, error) {
+func (s *Store) CapRoom(ctx context.Context, spend Cap, c ledger.Call, want Amounts) ([]Status, error) {
 	statuses, _, err := s.room(ctx, spend.Limits, spend.of(c), want)
 	return statuses, err
 }
 
 // Frees reports when the given percentage of each limit is free, without charging anything: a
 // Status that is Refused has the time in its Wait; for others that much is free now.
-func (s *Store) Frees(ctx context.Context, limits []Limit, c Call, percent int64) ([]Status, error) {
+func (s *Store) Frees(ctx context.Context, limits []Limit, c ledger.Call, percent int64) ([]Status, error) {
 	_, out, err := s.peek(ctx, limits, c, func(_ *Limit, amount int64) int64 {
 		return amount/100*percent + amount%100*percent/100
 	})
@@ -30,14 +32,14 @@ func (s *Store) Frees(ctx context.Context, limits []Limit, c Call, percent int64
 
 // CapFrees is Frees for the limits of a spend cap.
 func (s *Store) CapFrees(ctx context.Context, spend Cap, percent int64) ([]Status, error) {
-	return s.Frees(ctx, spend.Limits, spend.of(Call{}), percent)
+	return s.Frees(ctx, spend.Limits, spend.of(ledger.Call{}), percent)
 }
 
 // Room returns the statuses of the limits that apply to the call, and charges nothing. The second
 // result is the error that Hold would return now for want, nil if it would fit. Of several limits
 // and caps that refuse, it names the one with the longest wait.
 func (s *Store) Room(
-	ctx context.Context, limits []Limit, caps []Cap, c Call, want Amounts,
+	ctx context.Context, limits []Limit, caps []Cap, c ledger.Call, want Amounts,
 ) ([]Status, *ExceededError, error) {
 	statuses, refused, err := s.room(ctx, limits, c, want)
 	if err != nil {
@@ -56,7 +58,7 @@ func (s *Store) Room(
 	return statuses, refused, nil
 }
 
-func (s *Store) room(ctx context.Context, limits []Limit, c Call, want Amounts) ([]Status, *ExceededError, error) {
+func (s *Store) room(ctx context.Context, limits []Limit, c ledger.Call, want Amounts) ([]Status, *ExceededError, error) {
 	bound, statuses, err := s.peek(ctx, limits, c, func(l *Limit, _ int64) int64 { return l.Metric.amountOf(want) })
 	if err != nil {
 		return nil, nil, err
@@ -94,7 +96,7 @@ type wants func(l *Limit, amount int64) int64
 
 // peek reads the states of limits for a call that requests want of them. It also returns the limits
 // that apply to the call. What a limit counts in several parts of the org is added up.
-func (s *Store) peek(ctx context.Context, limits []Limit, c Call, want wants) ([]Limit, []Status, error) {
+func (s *Store) peek(ctx context.Context, limits []Limit, c ledger.Call, want wants) ([]Limit, []Status, error) {
 	h, err := s.binder.unheld(limits, c)
 	if err != nil || len(h.states) == 0 {
 		return nil, nil, err
@@ -136,7 +138,7 @@ func (st *Status) add(o Status) {
 
 // peekPart reads the states of limits in the part of their call.
 func (s *Store) peekPart(ctx context.Context, h *Hold, want wants) ([]Status, error) {
-	place := h.Call.place()
+	place := h.Call.Place()
 	if err := s.DataLoss.read(ctx, place); err != nil {
 		return nil, err
 	}
@@ -174,7 +176,7 @@ func (s *Store) overBy(h *Hold, i int, want wants, now time.Time) any {
 	l := &h.limits[i]
 	amount := l.now(now)
 	n := want(l, amount)
-	if !s.DataLoss.closedUntil(h.Call.place(), l, now).IsZero() {
+	if !s.DataLoss.closedUntil(h.Call.Place(), l, now).IsZero() {
 		return n + 1 // a closed limit has amount -1, which admits nothing
 	}
 	return n - amount

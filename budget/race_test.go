@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -32,7 +33,7 @@ func TestExactlyTen(t *testing.T) {
 			f.now.Store(time.Now().UnixMicro())
 			stores := []*Store{f.Store, New(rdb, Options{})}
 			limits := []Limit{costLimit("ten", User, shape), costLimit("wide", Org, hour(1e12))}
-			var calls []Call
+			var calls []ledger.Call
 			for range 200 {
 				calls = append(calls, f.call())
 			}
@@ -161,7 +162,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 	f.used(ctx, limits, [2]int64{want, 0}, [2]int64{want, 0})
 	var sum, entries int64
-	if err := f.Ledger.Entries(ctx, f.org, time.Time{}, time.Time{}, func(e Entry) error {
+	if err := f.Ledger.Entries(ctx, f.org, time.Time{}, time.Time{}, func(e ledger.Entry) error {
 		sum, entries = sum+int64(e.Cost), entries+1
 		return nil
 	}); err != nil {
@@ -219,7 +220,7 @@ func TestMemoryFull(t *testing.T) {
 	if err := f.leases.renewDue(ctx); err != nil {
 		t.Fatalf("renewal with memory full: %v", err)
 	}
-	ends := rdb.ZRangeWithScores(ctx, key(f.org, "leases"), 0, 0).Val()
+	ends := rdb.ZRangeWithScores(ctx, ledger.Key(f.org, "leases"), 0, 0).Val()
 	if int64(ends[0].Score) != f.now.Load()+f.opts.Lease.Microseconds() {
 		t.Fatalf("with memory full the first lease ends at %v", ends[0])
 	}

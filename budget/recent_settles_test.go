@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -72,7 +73,7 @@ func TestTailMemory(t *testing.T) {
 	s := New(nil, Options{})
 	before := heap()
 	for i := range n {
-		c := Call{ID: idAt(time.Now(), i), Attempt: 1, Org: "acme", User: "ann", Model: "gpt-4o"}
+		c := ledger.Call{ID: idAt(time.Now(), i), Attempt: 1, Org: "acme", User: "ann", Model: "gpt-4o"}
 		h, err := s.binder.prepare(&Terms{Limits: journalLimits, Call: c, Max: cost(5), Expected: cost(5)})
 		if err != nil {
 			t.Fatal(err)

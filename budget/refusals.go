@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // Bounds of the sums of refusals: when a day, or a day of hours, is full, new lines are counted
@@ -67,7 +69,7 @@ type refusalWrite struct {
 type Refusals struct {
 	runner *runner
 	clock  *clock
-	pages  *pages
+	pages  *ledger.Pages
 	log    *slog.Logger
 	life   time.Duration // Options.RollupLife
 
@@ -79,7 +81,7 @@ type Refusals struct {
 	unsent  []refusalWrite // not yet answered by the store
 }
 
-func newRefusals(r *runner, p *pages, o Options) *Refusals {
+func newRefusals(r *runner, p *ledger.Pages, o Options) *Refusals {
 	return &Refusals{
 		runner: r, clock: r.clock, pages: p, log: o.Log, life: o.RollupLife,
 		lines: map[refusalLine]*refusalCount{}, process: rand.Text()[:12],
@@ -95,7 +97,7 @@ func (r *Refusals) Count(org, user, limit string, waits bool) {
 	at := refusalLine{org, user, limit, now / hourMicros}
 	if r.lines[at] == nil {
 		if len(r.lines) >= refusalsAtOnce {
-			at.user, at.limit = OtherModels, OtherModels
+			at.user, at.limit = ledger.OtherModels, ledger.OtherModels
 		}
 		if r.lines[at] == nil {
 			r.lines[at] = &refusalCount{first: now}
@@ -174,8 +176,8 @@ func (r *Refusals) gather() {
 
 func (r *Refusals) send(ctx context.Context, w refusalWrite) error {
 	keys := []string{
-		key(w.org, "refusals:"+dayText(w.day)), key(w.org, "refusals-by-hour:"+dayText(w.day)),
-		key(w.org, "refusals-of:"+r.process),
+		ledger.Key(w.org, "refusals:"+ledger.DayText(w.day)), ledger.Key(w.org, "refusals-by-hour:"+ledger.DayText(w.day)),
+		ledger.Key(w.org, "refusals-of:"+r.process),
 	}
 	args := append([]any{
 		w.number, refusalDayLines, refusalHourLines, r.life.Milliseconds(), hoursLife.Milliseconds(),
@@ -197,7 +199,7 @@ func (r *Refusals) List(ctx context.Context, org string, from, to time.Time) ([]
 		if hours {
 			name = "refusals-by-hour:"
 		}
-		err := r.pages.each(ctx, key(org, name+dayText(day.Unix()/86400)), "", func(field, text string) error {
+		err := r.pages.Each(ctx, ledger.Key(org, name+ledger.DayText(day.Unix()/86400)), "", func(field, text string) error {
 			one, err := decodeRefused(day, hours, field, text)
 			if err == nil && (!hours || !one.Begin.Before(from) && one.Begin.Before(to)) {
 				out = append(out, one)

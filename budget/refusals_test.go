@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -87,17 +88,17 @@ func TestRefusalsAreBounded(t *testing.T) {
 	if err := f.Refusals.Write(ctx); err != nil {
 		t.Fatal(err)
 	}
-	day := dayText(start.Unix() / 86400)
-	lines, err := f.rdb.HLen(ctx, key(f.org, "refusals:"+day)).Result()
+	day := ledger.DayText(start.Unix() / 86400)
+	lines, err := f.rdb.HLen(ctx, ledger.Key(f.org, "refusals:"+day)).Result()
 	if err != nil || lines != refusalDayLines+1 {
 		t.Errorf("%d lines, %v", lines, err)
 	}
-	rest, err := f.rdb.HGet(ctx, key(f.org, "refusals:"+day), "*|*").Result()
+	rest, err := f.rdb.HGet(ctx, ledger.Key(f.org, "refusals:"+day), "*|*").Result()
 	if n, _ := integers(rest); err != nil || len(n) != 4 || n[0] != 5 {
 		t.Errorf("the rest is %q, %v", rest, err)
 	}
 	for _, name := range []string{"refusals:", "refusals-by-hour:"} {
-		if ttl := f.rdb.TTL(ctx, key(f.org, name+day)).Val(); ttl <= 0 {
+		if ttl := f.rdb.TTL(ctx, ledger.Key(f.org, name+day)).Val(); ttl <= 0 {
 			t.Errorf("%s never ends", name)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // counting counts round trips.
@@ -45,7 +47,7 @@ func (f *fixture) inOrgs(orgs int) (ids []string) {
 // renewedTo counts the orgs whose lease ends exactly one lease from now.
 func (f *fixture) renewedTo(orgs []string) (n int) {
 	for _, org := range orgs {
-		ends := f.rdb.ZRangeWithScores(f.t.Context(), key(org, "leases"), 0, 0).Val()
+		ends := f.rdb.ZRangeWithScores(f.t.Context(), ledger.Key(org, "leases"), 0, 0).Val()
 		if len(ends) == 1 && int64(ends[0].Score) == f.now.Load()+f.opts.Lease.Microseconds() {
 			n++
 		}

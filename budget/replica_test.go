@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget/journal"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
@@ -53,7 +54,7 @@ func TestUnacknowledgedByAReplica(t *testing.T) {
 	patient := journaled{New(rdb, Options{Scripts: line, Journal: j}), j} // a replica may be slow here
 	h := patient.take(t, idAt(time.Now(), 1), 100)
 	signal(t, replica, syscall.SIGSTOP)
-	lost := Call{ID: idAt(time.Now(), 2), Org: h.Call.Org, User: h.Call.User}
+	lost := ledger.Call{ID: idAt(time.Now(), 2), Org: h.Call.Org, User: h.Call.User}
 	if _, err := s.Hold(t.Context(), Terms{Call: lost, Max: cost(5), Expected: cost(5)}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("hold without a replica: %v", err)
 	}

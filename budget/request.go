@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // request is a call's request to hold, settle, void or expire. It is a Redis command whose
@@ -57,13 +59,13 @@ type endingRequest struct {
 	field     string
 	labels    string // fields of the sums by label
 	entry     string
-	sums      []chargedSum
+	sums      []ledger.CostSum
 	numbers   [12]int64 // most, since, tokens and costs by class; the last is storage for cost
 }
 
 // newRequest returns a request with a first key, by which a cluster client finds the node.
 func newRequest(ctx context.Context, c common, id string, limits []limitUse) *request {
-	cmd := redis.NewCmd(ctx, "evalsha", c.script.Hash(), 1, key(c.place, "holds"))
+	cmd := redis.NewCmd(ctx, "evalsha", c.script.Hash(), 1, ledger.Key(c.place, "holds"))
 	r := &request{Cmd: cmd, common: c, id: id, limits: limits}
 	r.SetFirstKeyPos(3)
 	return r
@@ -208,7 +210,7 @@ func (g *group) keys() []string {
 			break
 		}
 		for _, sum := range r.ending.sums {
-			names = append(names, sum.name)
+			names = append(names, sum.Name)
 		}
 	}
 	return stateKeys(g.place, nil, names...)
@@ -251,7 +253,7 @@ func (r *request) appendArgs(args []any, numbers []int) []any {
 	args = append(args, e.cost, &n[0], e.estimated, &n[1], &e.field, &e.labels, &e.entry,
 		&n[2], &n[3], &n[4], &n[5], &n[6], &n[7], &n[8], &n[9], &n[10], len(e.sums))
 	for i := range e.sums {
-		args = append(args, e.sums[i].life)
+		args = append(args, e.sums[i].Life)
 	}
 	args = append(args, len(r.limits))
 	for i := range r.limits {

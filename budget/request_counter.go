@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // RequestCounter counts requests in limits, for all processes together and whatever the requests cost.
@@ -83,7 +85,7 @@ func newRequestCounter(b binder, r *runner, loss *DataLoss, o Options) *RequestC
 // Count counts a request in every limit that applies to the call, or in none if one refuses it. The
 // call's org is the hash tag of the keys. All limits have metric Requests and a shape Window or
 // Bucket. It never fails because of the store. An error means that the limits cannot be used.
-func (c *RequestCounter) Count(ctx context.Context, limits []Limit, call Call) (Counted, error) {
+func (c *RequestCounter) Count(ctx context.Context, limits []Limit, call ledger.Call) (Counted, error) {
 	call.Part = 1 // the requests of an org are counted together, however its money is spread
 	h, err := c.binder.unheld(limits, call)
 	if err != nil || len(h.states) == 0 {

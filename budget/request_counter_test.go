@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -21,7 +22,7 @@ func requestLimit(id string, by Subject, s Shape) Limit {
 func perMinute(n int64) Shape { return Shape{Kind: Window, Amount: n, Window: time.Minute} }
 
 // count counts a request and fails the test on an error.
-func count(t *testing.T, c *RequestCounter, limits []Limit, call Call) Counted {
+func count(t *testing.T, c *RequestCounter, limits []Limit, call ledger.Call) Counted {
 	t.Helper()
 	out, err := c.Count(t.Context(), limits, call)
 	if err != nil {
@@ -46,7 +47,7 @@ func TestRequestsAreCountedTogether(t *testing.T) {
 				g := New(rdb, patient)
 				g.clock.fake = f.now.Load
 				limits := []Limit{requestLimit(name, IP, shape)}
-				call := Call{Org: f.call().Org, IP: "10.0.0.1"}
+				call := ledger.Call{Org: f.call().Org, IP: "10.0.0.1"}
 				var admitted atomic.Int64
 				var all sync.WaitGroup
 				for i := range 100 {
@@ -96,7 +97,7 @@ func TestRefusedRequestsCountNowhere(t *testing.T) {
 		shadow := requestLimit("shadow", Org, perMinute(1))
 		shadow.Mode = Shadow
 		limits := []Limit{requestLimit("wide", Org, perMinute(10)), requestLimit("narrow", User, perMinute(2)), shadow}
-		call := Call{Org: f.call().Org, User: "anna"}
+		call := ledger.Call{Org: f.call().Org, User: "anna"}
 		for i := range 2 {
 			if out := count(t, f.Requests, limits, call); out.Refused || out.Statuses[2].Refused != (i == 1) {
 				t.Errorf("request %d: got %+v, want it admitted", i, out)
@@ -123,7 +124,7 @@ func TestCountedOnce(t *testing.T) {
 			requestLimit("w", Org, perMinute(1)),
 			requestLimit("b", Org, Shape{Kind: Bucket, Amount: 1, Refill: 1, Per: time.Minute}),
 		} {
-			call := Call{Org: f.call().Org}
+			call := ledger.Call{Org: f.call().Org}
 			h, err := f.binder.unheld([]Limit{l}, call)
 			if err != nil {
 				t.Fatal(err)
@@ -147,7 +148,7 @@ func TestCountedOnce(t *testing.T) {
 func TestNewRefillOfRequests(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		f := newFixture(t, rdb, patient)
-		call := Call{Org: f.call().Org}
+		call := ledger.Call{Org: f.call().Org}
 		slow := []Limit{requestLimit("b", Org, Shape{Kind: Bucket, Amount: 10, Refill: 1, Per: time.Hour})}
 		fast := []Limit{requestLimit("b", Org, Shape{Kind: Bucket, Amount: 10, Refill: 1, Per: time.Second})}
 		for range 5 {
@@ -168,7 +169,7 @@ func TestFloodsStayInTheProcess(t *testing.T) {
 	rdb.AddHook(sends{&sent})
 	c := New(rdb, Options{CountTimeout: time.Minute}).Requests
 	limits := []Limit{requestLimit("l", IP, Shape{Kind: Window, Amount: 1, Window: 24 * time.Hour})}
-	call := Call{Org: "flood", IP: "10.0.0.1"}
+	call := ledger.Call{Org: "flood", IP: "10.0.0.1"}
 	count(t, c, limits, call)
 	began := time.Now()
 	for range 2000 {
@@ -212,7 +213,7 @@ func TestRequestsWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	c := New(server.Client(), Options{CountTimeout: time.Minute}).Requests
 	limits := []Limit{requestLimit("l", IP, perMinute(3))}
-	call := Call{Org: "ip:10.0.0.1", IP: "10.0.0.1"}
+	call := ledger.Call{Org: "ip:10.0.0.1", IP: "10.0.0.1"}
 	if out := count(t, c, limits, call); out.Local {
 		t.Errorf("with Redis: got %+v, want it counted there", out)
 	}
@@ -234,7 +235,7 @@ func TestRequestsWithoutRedis(t *testing.T) {
 	}
 	server.Restart()
 	redistest.Eventually(t, "counted in Redis again", func() bool {
-		return !count(t, c, limits, Call{Org: "ip:10.0.0.2", IP: "10.0.0.2"}).Local
+		return !count(t, c, limits, ledger.Call{Org: "ip:10.0.0.2", IP: "10.0.0.2"}).Local
 	})
 }
 
@@ -245,7 +246,7 @@ func TestOnlyRequestsAreCounted(t *testing.T) {
 		{ID: "cost", Subject: Org, Metric: Cost, Shape: perMinute(1)},
 		{ID: "exact", Subject: Org, Metric: Requests, Shape: Shape{Kind: ExactWindow, Amount: 1, Window: time.Minute}},
 	} {
-		if _, err := c.Count(t.Context(), []Limit{l}, Call{Org: "acme"}); err == nil {
+		if _, err := c.Count(t.Context(), []Limit{l}, ledger.Call{Org: "acme"}); err == nil {
 			t.Errorf("%s: got no error, want one", l.ID)
 		}
 	}
@@ -264,16 +265,16 @@ func TestAddressesOfANetwork(t *testing.T) {
 		{"2001:db8::1", "2001:db8:0:1::1", false},
 		{"::ffff:10.0.0.1", "10.0.0.1", true},
 	} {
-		if got := l.Same(Call{IP: tc.a}, Call{IP: tc.b}); got != tc.want {
+		if got := l.Same(ledger.Call{IP: tc.a}, ledger.Call{IP: tc.b}); got != tc.want {
 			t.Errorf("%s and %s: got same %v, want %v", tc.a, tc.b, got, tc.want)
 		}
 		own := l
 		own.Only = tc.a
-		if got := own.Counts(Call{IP: tc.b}); got != tc.want {
+		if got := own.Counts(ledger.Call{IP: tc.b}); got != tc.want {
 			t.Errorf("only %s: got it counting %s %v, want %v", tc.a, tc.b, got, tc.want)
 		}
 		own.IPv6Prefix = 0
-		if own.Same(Call{IP: "2001:db8::1"}, Call{IP: "2001:db8::2"}) {
+		if own.Same(ledger.Call{IP: "2001:db8::1"}, ledger.Call{IP: "2001:db8::2"}) {
 			t.Error("without a prefix: got two addresses counted as one")
 		}
 	}

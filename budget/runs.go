@@ -4,59 +4,26 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
-
-// RunPath is a run and the runs it belongs to: their ids from the outermost to its own, joined with
-// "/". "" is no run.
-type RunPath string
-
-const runSep = "/"
-
-// ID returns the id of the run itself.
-func (p RunPath) ID() string { return string(p[strings.LastIndex(string(p), runSep)+1:]) }
-
-// IDs returns the ids from the outermost run to the run itself; nil for no run.
-func (p RunPath) IDs() []string {
-	if p == "" {
-		return nil
-	}
-	return strings.Split(string(p), runSep)
-}
-
-// Below returns the path of a run inside p.
-func (p RunPath) Below(id string) RunPath {
-	if p == "" {
-		return RunPath(id)
-	}
-	return p + runSep + RunPath(id)
-}
-
-// Within reports whether the run is outer or inside it. Every run, and none, is within "".
-func (p RunPath) Within(outer RunPath) bool {
-	return outer == "" || p == outer || strings.HasPrefix(string(p), string(outer)+runSep)
-}
-
-// Parent returns the path without its last run.
-func (p RunPath) Parent() RunPath { return p[:max(strings.LastIndex(string(p), runSep), 0)] }
 
 // Run is an amount of money that a key, or another run, gave away. It is used up by the calls of the run and of
 // the runs inside it, until it expires or is ended.
 type Run struct {
-	Path   RunPath      `json:"-"`
-	Org    string       `json:"-"`
-	Amount pricing.Nano `json:"-"` // with what was added to it
+	Path   ledger.RunPath `json:"-"`
+	Org    string         `json:"-"`
+	Amount pricing.Nano   `json:"-"` // with what was added to it
 
 	User string `json:"user,omitempty"`
 	Key  string `json:"key,omitempty"` // whose limits, models and labels its calls have
 	// Born distinguishes the key from others that had its id at other times; empty: of earlier versions.
 	Born string `json:"born,omitempty"`
 	// Parent is the path of the run that gave the amount; "" if the key did.
-	Parent RunPath `json:"parent,omitempty"`
-	Name   string  `json:"name,omitempty"`
+	Parent ledger.RunPath `json:"parent,omitempty"`
+	Name   string         `json:"name,omitempty"`
 	// Given is the amount at its creation.
 	Given pricing.Nano `json:"given"`
 	// Labels are values of labels for its calls.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -25,7 +26,7 @@ func TestManyRunsLeaveNoKeys(t *testing.T) {
 		work.Go(func() {
 			for i := w; i < runs; i += writers {
 				n := NewRun{
-					Run:  Run{Path: RunPath(fmt.Sprintf("run_%d", i)), Org: f.org, Amount: 100, Key: fmt.Sprintf("k%d", i%10)},
+					Run:  Run{Path: ledger.RunPath(fmt.Sprintf("run_%d", i)), Org: f.org, Amount: 100, Key: fmt.Sprintf("k%d", i%10)},
 					Life: time.Minute, Most: runs,
 				}
 				run, made, err := f.Runs.Create(ctx, n)
@@ -72,7 +73,7 @@ func TestManyRunsLeaveNoKeys(t *testing.T) {
 	f.pass(time.Minute + RunKept + time.Second)
 	f.newRun(t, "", "run_last", 1)
 	for _, list := range []string{"runs", "runs-of:key:k1"} {
-		if got := f.rdb.ZRange(ctx, key(f.org, list), 0, -1).Val(); !slices.Equal(got, []string{"run_last"}) {
+		if got := f.rdb.ZRange(ctx, ledger.Key(f.org, list), 0, -1).Val(); !slices.Equal(got, []string{"run_last"}) {
 			t.Errorf("%s: got %d runs, want the last one alone", list, len(got))
 		}
 	}
@@ -116,14 +117,14 @@ func TestRunsOnACluster(t *testing.T) {
 	s := New(rdb, Options{})
 	for i := range 8 {
 		org := fmt.Sprintf("org%d", i)
-		nodes[group.Owner(key(org, ""))] = true
+		nodes[group.Owner(ledger.Key(org, ""))] = true
 		must := func(what string, err error) {
 			t.Helper()
 			if err != nil {
 				t.Fatalf("%s of %s: %v", what, org, err)
 			}
 		}
-		create := func(path RunPath, amount int64) Run {
+		create := func(path ledger.RunPath, amount int64) Run {
 			t.Helper()
 			run, _, err := s.Runs.Create(ctx, NewRun{
 				Run: Run{Path: path, Org: org, Amount: 0, Key: "k1"}, Life: time.Hour, Most: 9,
@@ -135,13 +136,13 @@ func TestRunsOnACluster(t *testing.T) {
 		}
 		root := create("run_a", 1000)
 		child := create("run_a/run_b", 500)
-		call := Call{ID: idAt(time.Now(), i), Org: org, User: "ann", Key: "k1", Run: child.Path}
+		call := ledger.Call{ID: idAt(time.Now(), i), Org: org, User: "ann", Key: "k1", Run: child.Path}
 		terms := Terms{Limits: slices.Concat(root.Limits(), child.Limits()), Call: call, Max: cost(400), Expected: cost(400)}
 		h, err := s.Hold(ctx, terms)
 		must("hold", err)
 		_, err = s.Settle(ctx, h, Settlement{Actual: cost(300)})
 		must("settle", err)
-		_, err = s.Ledger.Adjust(ctx, Adjustment{ID: "back", Call: call, Amount: -50, By: "carla", Reason: "r"})
+		_, err = s.Adjust(ctx, ledger.Adjustment{ID: "back", Call: call, Amount: -50, By: "carla", Reason: "r"})
 		must("adjust", err)
 		must("put a key", s.Runs.PutKey(ctx, "hash"+org, RunOwner{Org: org, Run: child.Path}, time.Hour))
 		owner, err := s.Runs.FindKey(ctx, "other", "hash"+org)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -46,7 +47,7 @@ type NewRun struct {
 	Before time.Duration
 }
 
-func runKey(org, id string) string { return key(org, "run:"+id) }
+func runKey(org, id string) string { return ledger.Key(org, "run:"+id) }
 
 // keysOf returns the keys of a run: its record, the org's runs, those of its parent, and what it used.
 func (r *Run) keysOf() []string {
@@ -54,8 +55,8 @@ func (r *Run) keysOf() []string {
 	if r.Parent != "" {
 		parent = r.Parent.ID()
 	}
-	state := r.Limits()[0].stateFor(Call{}, 0)
-	return []string{runKey(r.Org, r.ID()), key(r.Org, "runs"), key(r.Org, "runs-of:"+parent), key(r.Org, state.Key)}
+	state := r.Limits()[0].stateFor(ledger.Call{}, 0)
+	return []string{runKey(r.Org, r.ID()), ledger.Key(r.Org, "runs"), ledger.Key(r.Org, "runs-of:"+parent), ledger.Key(r.Org, state.Key)}
 }
 
 // Create creates a run and returns it. If a run with its id exists, Create returns that one, with
@@ -223,7 +224,7 @@ type RunPage struct {
 // List returns a page of the runs of an org, and whether more follow: of all, or those that a key or a run gave an
 // amount to. The error is ErrNoRun if After is not among them.
 func (rs *Runs) List(
-	ctx context.Context, org, owner string, parent RunPath, page RunPage,
+	ctx context.Context, org, owner string, parent ledger.RunPath, page RunPage,
 ) (out []Run, more bool, err error) {
 	name := "runs"
 	switch {
@@ -236,7 +237,7 @@ func (rs *Runs) List(
 	if page.Ending.After(from) {
 		from = page.Ending
 	}
-	list := key(org, name)
+	list := ledger.Key(org, name)
 	first, err := rs.rdb.ZCount(ctx, list, "-inf", strconv.FormatInt(from.UnixMicro(), 10)).Result()
 	if page.After != "" && err == nil {
 		var last int64
@@ -275,7 +276,7 @@ func (rs *Runs) Uses(ctx context.Context, org string, runs []Run) ([]RunUse, err
 		for i := range limits {
 			limits[i] = runs[i].Limits()[0]
 		}
-		statuses, err := rs.store.Peek(ctx, limits, Call{Org: org})
+		statuses, err := rs.store.Peek(ctx, limits, ledger.Call{Org: org})
 		if err != nil {
 			return nil, err
 		}
@@ -291,14 +292,14 @@ func (rs *Runs) Uses(ctx context.Context, org string, runs []Run) ([]RunUse, err
 
 // RunOwner is whom a run's own key belongs to.
 type RunOwner struct {
-	Org string  `json:"org"`
-	Key string  `json:"key"` // the key whose limits, models and labels it has
-	Run RunPath `json:"run"`
+	Org string         `json:"org"`
+	Key string         `json:"key"` // the key whose limits, models and labels it has
+	Run ledger.RunPath `json:"run"`
 	// Lineage is that of the secret which created the key; empty: of earlier versions.
 	Lineage string `json:"lineage,omitempty"`
 }
 
-func runKeyKey(hash string) string { return key("run-key:"+hash, "run") }
+func runKeyKey(hash string) string { return ledger.Key("run-key:"+hash, "run") }
 
 // PutKey stores the hash of a run's own key for the life of the run, at most.
 func (rs *Runs) PutKey(ctx context.Context, hash string, o RunOwner, life time.Duration) error {

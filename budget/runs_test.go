@@ -11,12 +11,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
 // newRun creates a run of amount inside a parent.
-func (f *fixture) newRun(t *testing.T, parent RunPath, id string, amount pricing.Nano) Run {
+func (f *fixture) newRun(t *testing.T, parent ledger.RunPath, id string, amount pricing.Nano) Run {
 	t.Helper()
 	run, made, err := f.Runs.Create(t.Context(), NewRun{
 		Run:  Run{Path: parent.Below(id), Org: f.call().Org, Amount: amount, Key: "k1", User: "u1", Models: []string{"gpt-*"}},
@@ -143,7 +144,7 @@ func TestOpenRunsAreBounded(t *testing.T) {
 		var runs []Run
 		create := func(id string) error {
 			run, _, err := f.Runs.Create(ctx, NewRun{
-				Run: Run{Path: RunPath(id), Org: f.call().Org, Amount: 1, Key: "k1"}, Life: time.Minute, Most: 2,
+				Run: Run{Path: ledger.RunPath(id), Org: f.call().Org, Amount: 1, Key: "k1"}, Life: time.Minute, Most: 2,
 			})
 			runs = append(runs, run)
 			return err
@@ -181,7 +182,7 @@ func TestRunsVanish(t *testing.T) {
 	s := New(rdb, Options{})
 	for i := range 20 {
 		run, _, err := s.Runs.Create(ctx, NewRun{
-			Run:  Run{Path: RunPath(fmt.Sprintf("run_%d", i)), Org: "acme", Amount: 1000, Key: "k1", Concurrency: 3},
+			Run:  Run{Path: ledger.RunPath(fmt.Sprintf("run_%d", i)), Org: "acme", Amount: 1000, Key: "k1", Concurrency: 3},
 			Life: time.Minute, Most: 100,
 		})
 		if err != nil {
@@ -191,7 +192,7 @@ func TestRunsVanish(t *testing.T) {
 			t.Fatal(err)
 		}
 		h, err := s.Hold(ctx, Terms{
-			Limits: run.Limits(), Call: Call{ID: idAt(time.Now(), i), Attempt: 1, Org: "acme", Run: run.Path}, Max: cost(7),
+			Limits: run.Limits(), Call: ledger.Call{ID: idAt(time.Now(), i), Attempt: 1, Org: "acme", Run: run.Path}, Max: cost(7),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -222,7 +223,7 @@ func TestRunsUnderRace(t *testing.T) {
 	server := redistest.Start(t)
 	ctx := t.Context()
 	stores := []*Store{New(server.Client(), Options{}), New(server.Client(), Options{}), New(server.Client(), Options{})}
-	create := func(parent RunPath, id string, amount pricing.Nano) Run {
+	create := func(parent ledger.RunPath, id string, amount pricing.Nano) Run {
 		run, _, err := stores[0].Runs.Create(ctx, NewRun{
 			Run: Run{Path: parent.Below(id), Org: "acme", Amount: amount, Key: "k1"}, Life: time.Hour, Most: 100,
 		})
@@ -240,7 +241,7 @@ func TestRunsUnderRace(t *testing.T) {
 			for i := range 60 {
 				h, err := s.Hold(ctx, Terms{
 					Limits: slices.Concat(root.Limits(), leaf.Limits()), Max: cost(101),
-					Call: Call{ID: idAt(time.Now(), w*1000+i), Attempt: 1, Org: "acme", Run: leaf.Path},
+					Call: ledger.Call{ID: idAt(time.Now(), w*1000+i), Attempt: 1, Org: "acme", Run: leaf.Path},
 				})
 				var e *ExceededError
 				if errors.As(err, &e) {
@@ -259,10 +260,10 @@ func TestRunsUnderRace(t *testing.T) {
 		})
 	}
 	redistest.Wait(t, work.Wait)
-	ledger := map[string]pricing.Nano{}
-	err := stores[1].Ledger.Entries(ctx, "acme", time.Time{}, time.Time{}, func(e Entry) error {
+	booked := map[string]pricing.Nano{}
+	err := stores[1].Ledger.Entries(ctx, "acme", time.Time{}, time.Time{}, func(e ledger.Entry) error {
 		for _, id := range e.Run.IDs() {
-			ledger[id] += e.Cost
+			booked[id] += e.Cost
 		}
 		return nil
 	})
@@ -275,15 +276,15 @@ func TestRunsUnderRace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, r := range runs {
-		if uses[i].Spent != ledger[r.ID()] || uses[i].Held != 0 || uses[i].Spent > r.Amount || uses[i].Spent == 0 {
-			t.Errorf("%s of %d: got %+v, and %d in the ledger", r.ID(), r.Amount, uses[i], ledger[r.ID()])
+		if uses[i].Spent != booked[r.ID()] || uses[i].Held != 0 || uses[i].Spent > r.Amount || uses[i].Spent == 0 {
+			t.Errorf("%s of %d: got %+v, and %d in the ledger", r.ID(), r.Amount, uses[i], booked[r.ID()])
 		}
 	}
 }
 
 // The record of a hold names its run, for the process that has to expire it.
 func TestRecordsHaveTheirRun(t *testing.T) {
-	for _, c := range []Call{{Run: "run_a/run_b"}, {Run: "run_a", Labels: "project=x", JobID: "job_1"}, {Labels: "a=b"}} {
+	for _, c := range []ledger.Call{{Run: "run_a/run_b"}, {Run: "run_a", Labels: "project=x", JobID: "job_1"}, {Labels: "a=b"}} {
 		h := &Hold{Call: c}
 		got, ok := decodeRecord("acme", "0123456789/1", "1,2,3,4,5||"+h.about())
 		if !ok || got.Call.Run != c.Run || got.Call.Labels != c.Labels || got.Call.JobID != c.JobID {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // TestJoinedScriptsDoTheSame holds and settles at random, in large batches: joined runs reply and
@@ -77,10 +79,10 @@ func TestJoinedHoldsProlongTheirKeys(t *testing.T) {
 		_, cmds := w.flight("ann", "bob")
 		w.fly(cmds)
 		for _, name := range []string{"holds", "leases"} {
-			if ttl := w.joined.PTTL(t.Context(), key(w.org, name)).Val(); ttl < 30*24*time.Hour {
+			if ttl := w.joined.PTTL(t.Context(), ledger.Key(w.org, name)).Val(); ttl < 30*24*time.Hour {
 				t.Errorf("%s lives %s", name, ttl)
 			}
-			w.joined.PExpire(t.Context(), key(w.org, name), 12*time.Hour)
+			w.joined.PExpire(t.Context(), ledger.Key(w.org, name), 12*time.Hour)
 		}
 	}
 }
@@ -92,7 +94,7 @@ func TestJoinedWithABrokenKey(t *testing.T) {
 	w.limits = w.limits[:1]
 	list, cmds := w.flight("ann", "bob", "cat", "bob")
 	for _, rdb := range []*redis.Client{w.joined, w.single} {
-		if err := rdb.Set(t.Context(), key(w.org, list[1].states[0].Key), "no hash", 0).Err(); err != nil {
+		if err := rdb.Set(t.Context(), ledger.Key(w.org, list[1].states[0].Key), "no hash", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

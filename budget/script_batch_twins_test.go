@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -56,14 +57,14 @@ func newTwins(t *testing.T, joined, single *redis.Client, seed uint64) *twins {
 	for _, rdb := range []*redis.Client{joined, single} {
 		rdb.ScriptFlush(t.Context())
 		for _, org := range w.orgs {
-			rdb.Set(t.Context(), key(org, markName), 0, epochLife)
+			rdb.Set(t.Context(), ledger.Key(org, markName), 0, epochLife)
 		}
 	}
 	return w
 }
 
 // newCall returns a new call of a random org, user and key.
-func (w *twins) newCall() Call {
+func (w *twins) newCall() ledger.Call {
 	c := w.call()
 	c.Org = w.orgs[w.rng.IntN(1+w.rng.IntN(len(w.orgs)))]
 	c.User = []string{"ann", "bob", "cat"}[w.rng.IntN(3)]
@@ -200,7 +201,7 @@ func (w *twins) others() {
 			cmd = w.made(w.settler.request(w.ctx(), w.runner.scripts.void, voiding(h), w.Store.clock.now()))
 		default:
 			cmd = w.made(w.settler.request(w.ctx(), w.runner.scripts.expire, settleArgs{
-				call: h.Call, id: h.ID, states: h.states, cost: ChargeExpected, details: Details{Estimated: true, Outcome: "expired"},
+				call: h.Call, id: h.ID, states: h.states, cost: ChargeExpected, details: ledger.Details{Estimated: true, Outcome: "expired"},
 				want: func(st *state) any { return string(st.Metric) },
 			}, w.Store.clock.now()))
 		}
@@ -234,7 +235,7 @@ func reply(cmd redis.Cmder) string {
 
 // asTaken reports whether the hold of a request is open and was never extended.
 func (w *twins) asTaken(r *request) bool {
-	record := w.joined.HGet(w.ctx(), key(r.place, "holds"), r.id).Val()
+	record := w.joined.HGet(w.ctx(), ledger.Key(r.place, "holds"), r.id).Val()
 	parts := strings.Split(record, "|")
 	if len(parts) < 3 {
 		return false

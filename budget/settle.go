@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -75,8 +76,8 @@ func (s *Store) Void(ctx context.Context, h *Hold) error {
 
 // VoidLost voids a hold of which only the Call is known, because the answer to Hold was lost, and
 // what these caps hold for it. If the hold was never taken, it cannot be taken any more.
-func (s *Store) VoidLost(ctx context.Context, c Call, caps ...Cap) error {
-	if err := c.validate(); err != nil {
+func (s *Store) VoidLost(ctx context.Context, c ledger.Call, caps ...Cap) error {
+	if err := validateCall(c); err != nil {
 		return err
 	}
 	return s.Void(ctx, Lost(s.places.put(c), caps...))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -26,7 +27,7 @@ type settler struct {
 	options endingOptions
 	chunks  *chunkNames
 	days    atomic.Pointer[threeDays]
-	labels  *summedLabels
+	labels  *ledger.SummedLabels
 }
 
 // settle settles the hold itself, without the caps.
@@ -43,6 +44,28 @@ func settling(h *Hold, st *Settlement) settleArgs {
 		call: h.Call, id: h.ID, states: h.states, cost: (*int64)(&st.Actual.Cost), most: int64(h.Max.Cost),
 		since: h.At, details: st.details(h),
 		want: func(of *state) any { return of.settled(st, h.Call.JobID != "") },
+	}
+}
+
+func (st Settlement) details(h *Hold) ledger.Details {
+	split := st.Split
+	if split.Total() != st.Actual.Cost {
+		split = pricing.Split{}
+	}
+	quota := st.Quota
+	if quota == h.Max.Tokens {
+		quota = 0
+	}
+	at := int64(0)
+	if !h.At.IsZero() {
+		at = h.At.UnixMicro()
+	}
+	return ledger.Details{
+		HeldNano: int64(h.Max.Cost), HeldTokens: h.Max.Tokens, HeldUS: at, QuotaTokens: quota,
+		Class: st.Class, Stream: st.Stream, Shadow: h.allShadow(),
+		Estimated: st.Estimated, Outcome: st.Outcome, Status: st.Status, UpstreamID: st.UpstreamID,
+		ServiceTier: st.ServiceTier, WaitedMS: st.Waited.Milliseconds(), TookMS: st.Took.Milliseconds(),
+		Usage: ledger.Usage(st.Usage), Costs: ledger.Costs(split),
 	}
 }
 
@@ -82,20 +105,20 @@ func (m Metric) settled(a Amounts) int64 {
 
 func voiding(h *Hold) settleArgs {
 	return settleArgs{
-		call: h.Call, id: h.ID, states: h.states, cost: 0, details: Details{Outcome: "void"},
+		call: h.Call, id: h.ID, states: h.states, cost: 0, details: ledger.Details{Outcome: "void"},
 		want: func(*state) any { return 0 },
 	}
 }
 
 // settleArgs are the arguments for settle, void and expire.
 type settleArgs struct {
-	call    Call
+	call    ledger.Call
 	id      string // of the hold
 	states  []state
 	cost    any // nano-USD or a pointer to them, or an ExpiredCharge
 	most    int64
 	since   time.Time // of the admission; zero: taken from the call id
-	details Details
+	details ledger.Details
 	want    func(*state) any
 }
 
@@ -128,11 +151,11 @@ func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time
 	}
 	since := e.since
 	if since.IsZero() {
-		since, _ = idTime(e.call.ID)
+		since, _ = ledger.IDTime(e.call.ID)
 	}
 	u, c := e.details.Usage, e.details.Costs
 	end := &endingRequest{
-		cost: e.cost, estimated: notEstimated, field: rollupField(e.call), labels: s.labels.fields(e.call),
+		cost: e.cost, estimated: notEstimated, field: ledger.RollupField(e.call), labels: s.labels.Fields(e.call),
 	}
 	end.numbers = [12]int64{
 		e.most, since.UnixMicro(), u.Input, u.CachedInput, u.CacheWrite + u.CacheWrite1h, u.Output,
@@ -146,11 +169,11 @@ func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time
 		end.cost = &end.numbers[11]
 	}
 	if !unlisted(e.call.Org) { // caps have no ledger
-		end.entry = openEntry(e.call, e.details)
-		end.sums = e.call.sums(s.options.jobLife)
+		end.entry = ledger.OpenEntry(e.call, e.details)
+		end.sums = e.call.CostSums(s.options.jobLife)
 	}
 	r := newRequest(ctx, common{
-		script: sc, now: s.clock.given(), place: e.call.place(), chunk: s.chunks.of(e.call),
+		script: sc, now: s.clock.given(), place: e.call.Place(), chunk: s.chunks.of(e.call),
 		days: s.daysAround(now), ending: &s.options,
 	}, e.id, limits)
 	r.ending = end
@@ -164,7 +187,7 @@ type endingOptions struct{ horizon, doneLife, fields, ledgerLength, ledgerLife, 
 
 func (o Options) ending() endingOptions {
 	return endingOptions{
-		horizon: o.Horizon.Microseconds(), fields: rollupFields, doneLife: (o.Horizon + chunkSpan + reachBack).Milliseconds(),
+		horizon: o.Horizon.Microseconds(), fields: ledger.RollupFields, doneLife: (o.Horizon + chunkSpan + reachBack).Milliseconds(),
 		ledgerLength: o.LedgerLength, ledgerLife: o.LedgerLife.Milliseconds(), rollupLife: o.RollupLife.Milliseconds(),
 		jobLife: o.JobLife.Milliseconds(),
 	}
@@ -184,11 +207,8 @@ func (s *settler) daysAround(now time.Time) *threeDays {
 	day := now.UnixMicro()/dayMicros - 1
 	days := s.days.Load()
 	if days == nil || days.day != day {
-		days = &threeDays{
-			day: day, first: day, keys: [3]string{rollupKey(day), rollupKey(day + 1), rollupKey(day + 2)},
-			hours: [3]string{hoursKey(day), hoursKey(day + 1), hoursKey(day + 2)},
-			label: [3]string{labelsKey(day), labelsKey(day + 1), labelsKey(day + 2)},
-		}
+		days = &threeDays{day: day, first: day}
+		days.keys, days.hours, days.label = ledger.SumNames(day)
 		s.days.Store(days)
 	}
 	return days
@@ -206,11 +226,11 @@ type chunkNames struct {
 }
 
 // of returns the call's chunk. The name is reused for consecutive calls with the same chunk.
-func (n *chunkNames) of(c Call) string {
-	number := c.chunkNumber()
+func (n *chunkNames) of(c ledger.Call) string {
+	number := chunkNumber(c)
 	last := n.last.Load()
 	if last == nil || last.number != number {
-		last = &chunkName{number, c.chunk()}
+		last = &chunkName{number, chunkOf(c)}
 		n.last.Store(last)
 	}
 	return last.name
@@ -218,16 +238,16 @@ func (n *chunkNames) of(c Call) string {
 
 // statesOf reads the limits of a hold from its record or its tombstone; none if the store has
 // neither.
-func (s *settler) statesOf(ctx context.Context, c Call) ([]state, error) {
-	for _, name := range []string{"holds", c.chunk()} {
-		text, err := s.rdb.HGet(ctx, key(c.place(), name), c.holdID()).Result()
+func (s *settler) statesOf(ctx context.Context, c ledger.Call) ([]state, error) {
+	for _, name := range []string{"holds", chunkOf(c)} {
+		text, err := s.rdb.HGet(ctx, ledger.Key(c.Place(), name), c.HoldID()).Result()
 		if errors.Is(err, redis.Nil) {
 			continue
 		}
 		if err != nil {
 			return nil, storeError("read hold", err)
 		}
-		if h, ok := decodeRecord(c.place(), c.holdID(), text); ok {
+		if h, ok := decodeRecord(c.Place(), c.HoldID(), text); ok {
 			return h.states, nil
 		}
 	}

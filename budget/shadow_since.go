@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // Is returns an identifier of the limit including its shape, because a changed limit counts as a
@@ -26,7 +28,7 @@ func (s *Store) NoteShadow(ctx context.Context, org string, limits []string) err
 	for _, l := range limits {
 		args = append(args, l)
 	}
-	_, err := s.runner.run(ctx, s.runner.scripts.shadowSince, []string{key(org, "shadow_since"), key(org, "ledger")}, args)
+	_, err := s.runner.run(ctx, s.runner.scripts.shadowSince, []string{ledger.Key(org, "shadow_since"), ledger.Key(org, "ledger")}, args)
 	return err
 }
 
@@ -34,7 +36,7 @@ func (s *Store) NoteShadow(ctx context.Context, org string, limits []string) err
 // shape, by Limit.Is. A missing limit was not recorded, or was already in shadow mode before
 // recording began.
 func (s *Store) ShadowSince(ctx context.Context, org string) (map[string]time.Time, error) {
-	noted, err := s.rdb.HGetAll(ctx, key(org, "shadow_since")).Result()
+	noted, err := s.rdb.HGetAll(ctx, ledger.Key(org, "shadow_since")).Result()
 	if err != nil {
 		return nil, storeError("shadow_since", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -27,11 +28,11 @@ type SharedHolds struct {
 // and new ones do not count it. nil is for holds that are not extended.
 //
 // ErrEnded means that there is no such open hold: Outcome says how it ended. Errors of rules are returned.
-func (s *SharedHolds) Reopen(ctx context.Context, c Call, rules func(Call) ([]Limit, []Cap, error)) (*Hold, error) {
-	if err := c.validate(); err != nil {
+func (s *SharedHolds) Reopen(ctx context.Context, c ledger.Call, rules func(ledger.Call) ([]Limit, []Cap, error)) (*Hold, error) {
+	if err := validateCall(c); err != nil {
 		return nil, err
 	}
-	h, err := s.open(ctx, c.place(), c.holdID())
+	h, err := s.open(ctx, c.Place(), c.HoldID())
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +73,7 @@ func (s *SharedHolds) Reopen(ctx context.Context, c Call, rules func(Call) ([]Li
 // open reads a hold in a place of an org or in that of a cap, without its limits.
 func (s *SharedHolds) open(ctx context.Context, place, id string) (*Hold, error) {
 	pipe := s.rdb.Pipeline()
-	record, ends := pipe.HGet(ctx, HoldsKey(place), id), pipe.ZScore(ctx, key(place, "leases"), id)
+	record, ends := pipe.HGet(ctx, HoldsKey(place), id), pipe.ZScore(ctx, ledger.Key(place, "leases"), id)
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	text, err := record.Result()
 	if errors.Is(err, redis.Nil) {
@@ -121,7 +122,7 @@ func (s *SharedHolds) Prolong(ctx context.Context, h *Hold, life time.Duration) 
 		return nil
 	}
 	for _, part := range append(slices.Clone(h.caps), h) { // the org's last: it counts
-		keys, args := s.leases.renewArgs(renewal{part.Call.place(), []*Hold{part}}, life)
+		keys, args := s.leases.renewArgs(renewal{part.Call.Place(), []*Hold{part}}, life)
 		reply, err := s.leases.runner.run(ctx, s.leases.runner.scripts.renew, keys, args)
 		if err != nil {
 			return err
@@ -155,11 +156,11 @@ type Outcome struct {
 
 // Outcome returns how the hold of a call with a Part ended. The store remembers it for Options.Horizon at
 // least; How is empty afterwards, for open holds, and for calls that were never held.
-func (s *SharedHolds) Outcome(ctx context.Context, c Call) (Outcome, error) {
-	if err := c.validate(); err != nil {
+func (s *SharedHolds) Outcome(ctx context.Context, c ledger.Call) (Outcome, error) {
+	if err := validateCall(c); err != nil {
 		return Outcome{}, err
 	}
-	text, err := s.rdb.HGet(ctx, key(c.place(), c.chunk()), c.holdID()).Result()
+	text, err := s.rdb.HGet(ctx, ledger.Key(c.Place(), chunkOf(c)), c.HoldID()).Result()
 	if errors.Is(err, redis.Nil) {
 		return Outcome{}, nil
 	}
@@ -174,7 +175,7 @@ func (s *SharedHolds) Outcome(ctx context.Context, c Call) (Outcome, error) {
 	case kind == "S" && len(n) == 3:
 		return Outcome{EndedSettled, pricing.Nano(n[0]), pricing.Nano(n[1]), time.UnixMicro(n[2]), nil}, nil
 	case kind == "X" && len(n) == 3: // charged, most, at
-		h, ok := decodeRecord(c.place(), c.holdID(), rest)
+		h, ok := decodeRecord(c.Place(), c.HoldID(), rest)
 		if ok {
 			h.Max.Cost = pricing.Nano(n[1])
 			for _, scope := range h.scopes {

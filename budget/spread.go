@@ -6,15 +6,13 @@ import (
 	"hash/fnv"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-)
 
-// MostParts is the maximum number of parts of an org, and the highest number of one.
-const MostParts = 64
+	"github.com/llmguard/llmguard/budget/ledger"
+)
 
 // Spread divides the money of a busy org into parts, each in a slot of its own on a cluster. All
 // calls of one subject are in one part, so limits on that subject hold exactly. The zero value
@@ -27,79 +25,8 @@ type Spread struct {
 	IPv6Prefix int
 }
 
-// partSep separates an org from the number of its part. No org id contains it.
-const partSep = "#"
-
-const placeLetters = "abcdefghijklmnopqrstuvwxyz"
-
-// place returns the hash tag of the call's keys: its org, a part of it such as acme#33cj, or the scope
-// of a spend cap. The first part has no number, so that an org which is not spread has one place.
-func (c Call) place() string {
-	if c.Part <= 1 {
-		return c.Org
-	}
-	return placeOf(c.Org, c.Part)
-}
-
-func placeOf(org string, part int) string {
-	if part <= 1 {
-		return org
-	}
-	return evenly(org, org+partSep+strconv.Itoa(part), (part-1)*clusterSlots/MostParts)
-}
-
-// clusterSlots is the number of hash slots of a Redis Cluster.
-const clusterSlots = 1 << 14
-
-// evenly returns a name with two letters appended, such that its slot is at a distance after that of
-// the org, or closely after. So the parts of an org are at equal distances, and masters that have
-// equal ranges of slots have equally many of them.
-func evenly(org, name string, distance int) string {
-	first, crc := crc16(0, org), crc16(0, name)
-	var letters [2]byte
-	for letters[0] = 'a'; letters[0] <= 'z'; letters[0]++ {
-		next := crcOf(crc, letters[0])
-		for letters[1] = 'a'; letters[1] <= 'z'; letters[1]++ {
-			if (crcOf(next, letters[1])-first-uint16(distance))%clusterSlots < clusterSlots/MostParts/2 {
-				return name + string(letters[:])
-			}
-		}
-	}
-	return name // anywhere
-}
-
-// crc16 continues the checksum from which Redis Cluster computes slots.
-func crc16(crc uint16, text string) uint16 {
-	for i := range len(text) {
-		crc = crcOf(crc, text[i])
-	}
-	return crc
-}
-
-func crcOf(crc uint16, b byte) uint16 {
-	const poly = 0x1021
-	crc = crc<<4 ^ crc>>12*poly ^ uint16(b>>4)*poly
-	return crc<<4 ^ crc>>12*poly ^ uint16(b&15)*poly
-}
-
-// splitPlace returns the org and the part of a place.
-func splitPlace(place string) (org string, part int) {
-	org, number, _ := strings.Cut(place, partSep)
-	part, err := strconv.Atoi(strings.TrimRight(number, placeLetters))
-	if err != nil {
-		return org, 1
-	}
-	return org, part
-}
-
-// OrgOf returns the org of a hash tag.
-func OrgOf(tag string) string {
-	org, _ := splitPlace(tag)
-	return org
-}
-
 // subjectOf returns whose calls are in one part with the call.
-func (sp Spread) subjectOf(c Call) string {
+func (sp Spread) subjectOf(c ledger.Call) string {
 	if sp.By == IP {
 		return Limit{IPv6Prefix: sp.IPv6Prefix}.Network(c.IP)
 	}
@@ -108,7 +35,7 @@ func (sp Spread) subjectOf(c Call) string {
 
 // partOf returns the call's part. Calls without a subject, such as manual corrections of the whole
 // org, are in the first.
-func (sp Spread) partOf(c Call) int {
+func (sp Spread) partOf(c ledger.Call) int {
 	subject := sp.subjectOf(c)
 	if sp.Parts <= 1 || subject == "" {
 		return 1
@@ -129,15 +56,15 @@ func mixed(h uint64) uint64 {
 // numbers returns the numbers of the parts, at equal distances of 1 to MostParts. If Parts doubles,
 // half of the subjects of each part move.
 func (sp Spread) numbers() []int {
-	out := make([]int, max(1, min(sp.Parts, MostParts)))
+	out := make([]int, max(1, min(sp.Parts, ledger.MostParts)))
 	for i := range out {
-		out[i] = (i*MostParts+len(out)-1)/len(out) + 1
+		out[i] = (i*ledger.MostParts+len(out)-1)/len(out) + 1
 	}
 	return out
 }
 
 // whole reports whether the call's part has all that the limit counts for the call's subject.
-func (sp Spread) whole(l *Limit, c Call) bool {
+func (sp Spread) whole(l *Limit, c ledger.Call) bool {
 	switch {
 	case sp.Parts <= 1:
 		return true
@@ -163,7 +90,7 @@ func (p *places) of(org string) Spread {
 }
 
 // put chooses the part of a call, unless it was chosen before.
-func (p *places) put(c Call) Call {
+func (p *places) put(c ledger.Call) ledger.Call {
 	if c.Part == 0 {
 		c.Part = p.of(c.Org).partOf(c)
 	}
@@ -174,13 +101,10 @@ func (p *places) put(c Call) Call {
 func (p *places) now(org string) []string {
 	var all []string
 	for _, part := range p.of(org).numbers() {
-		all = append(all, placeOf(org, part))
+		all = append(all, ledger.PlaceOf(org, part))
 	}
 	return all
 }
-
-// partsName is the org's SET of the parts that ever had calls, except the first.
-const partsName = "parts"
 
 // ever returns all places in which the org may have data, of earlier spreads too.
 func (p *places) ever(ctx context.Context, org string) ([]string, error) {
@@ -188,19 +112,19 @@ func (p *places) ever(ctx context.Context, org string) ([]string, error) {
 	if unlisted(org) {
 		return all, nil
 	}
-	used, err := p.rdb.SMembers(ctx, key(org, partsName)).Result()
+	used, err := p.rdb.SMembers(ctx, ledger.Key(org, ledger.PartsName)).Result()
 	if err != nil {
 		return nil, storeError("read parts", err)
 	}
 	for _, text := range used {
 		part, err := strconv.Atoi(text)
-		if place := placeOf(org, part); err == nil && !slices.Contains(all, place) {
+		if place := ledger.PlaceOf(org, part); err == nil && !slices.Contains(all, place) {
 			all = append(all, place)
 		}
 	}
 	slices.SortFunc(all, func(a, b string) int {
-		_, n := splitPlace(a)
-		_, m := splitPlace(b)
+		_, n := ledger.SplitPlace(a)
+		_, m := ledger.SplitPlace(b)
 		return n - m
 	})
 	return all, nil
@@ -230,25 +154,18 @@ func (p *places) each(ctx context.Context, org string, fn func(place string) err
 	return err
 }
 
-// note records the part of a place in a batch of commands, for ever.
-func note(ctx context.Context, pipe redis.Pipeliner, place string) {
-	if org, part := splitPlace(place); part > 1 {
-		pipe.SAdd(ctx, key(org, partsName), part)
-	}
-}
-
 // Place chooses the part in which the call is held, for callers that must find the hold again after
 // its answer was lost. [Store.Hold] chooses it otherwise.
-func (s *Store) Place(c Call) Call { return s.places.put(c) }
+func (s *Store) Place(c ledger.Call) ledger.Call { return s.places.put(c) }
 
 // LocateAgain is Locate for a call that is held, perhaps once more because the process that held it
 // died. If the org was spread less than a second ago, it can then be held twice, until one expires.
-func (l *Ledger) LocateAgain(ctx context.Context, c Call) (Call, error) {
-	all, err := l.places.lately(ctx, c.Org)
+func (s *Store) LocateAgain(ctx context.Context, c ledger.Call) (ledger.Call, error) {
+	all, err := s.places.lately(ctx, c.Org)
 	if err != nil {
 		return c, err
 	}
-	found, err := l.locate(ctx, all, []Call{c})
+	found, err := s.locate(ctx, all, []ledger.Call{c})
 	if err != nil {
 		return c, err
 	}
@@ -257,29 +174,29 @@ func (l *Ledger) LocateAgain(ctx context.Context, c Call) (Call, error) {
 
 // Locate is [Store.Place] for calls that another process may have held under another spread: each is
 // put where the store knows it, held or ended.
-func (l *Ledger) Locate(ctx context.Context, org string, calls []Call) ([]Call, error) {
-	all, err := l.places.ever(ctx, org)
+func (s *Store) Locate(ctx context.Context, org string, calls []ledger.Call) ([]ledger.Call, error) {
+	all, err := s.places.ever(ctx, org)
 	if err != nil {
 		return nil, err
 	}
-	return l.locate(ctx, all, calls)
+	return s.locate(ctx, all, calls)
 }
 
 // locate puts each call where one of these places knows it.
-func (l *Ledger) locate(ctx context.Context, all []string, calls []Call) ([]Call, error) {
-	out := make([]Call, len(calls))
+func (s *Store) locate(ctx context.Context, all []string, calls []ledger.Call) ([]ledger.Call, error) {
+	out := make([]ledger.Call, len(calls))
 	for i, c := range calls {
-		out[i] = l.places.put(c)
+		out[i] = s.places.put(c)
 	}
 	if len(all) == 1 {
 		return out, nil
 	}
-	pipe := l.rdb.Pipeline()
+	pipe := s.rdb.Pipeline()
 	known := make([]*redis.BoolCmd, 0, 2*len(all)*len(calls))
 	for _, c := range calls {
 		for _, place := range all {
-			known = append(known, pipe.HExists(ctx, key(place, "holds"), c.holdID()),
-				pipe.HExists(ctx, key(place, c.chunk()), c.holdID()))
+			known = append(known, pipe.HExists(ctx, ledger.Key(place, "holds"), c.HoldID()),
+				pipe.HExists(ctx, ledger.Key(place, chunkOf(c)), c.HoldID()))
 		}
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
@@ -287,7 +204,7 @@ func (l *Ledger) locate(ctx context.Context, all []string, calls []Call) ([]Call
 	}
 	for i := range known {
 		if known[i].Val() {
-			_, out[i/2/len(all)].Part = splitPlace(all[i/2%len(all)])
+			_, out[i/2/len(all)].Part = ledger.SplitPlace(all[i/2%len(all)])
 		}
 	}
 	return out, nil

@@ -3,12 +3,12 @@ package budget
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -22,8 +22,8 @@ func TestSpreadCorrections(t *testing.T) {
 		for i, parts := range []int{1, 16, 5, 1} {
 			for round, again := range []int{parts, 64, 2} {
 				f.parts = again
-				a := Adjustment{ID: fmt.Sprintf("fix-%d", i), Call: Call{Org: f.org, User: "user2"}, Amount: 3, By: "ops", Reason: "test"}
-				done, err := f.Ledger.Adjust(ctx, a)
+				a := ledger.Adjustment{ID: fmt.Sprintf("fix-%d", i), Call: ledger.Call{Org: f.org, User: "user2"}, Amount: 3, By: "ops", Reason: "test"}
+				done, err := f.Adjust(ctx, a)
 				if err != nil || done.Replayed != (round > 0) {
 					t.Fatalf("correction %d, round %d: %+v, %v", i, round, done, err)
 				}
@@ -35,7 +35,7 @@ func TestSpreadCorrections(t *testing.T) {
 			t.Errorf("ledger: got %d, want %d", sum, want)
 		}
 		audited := 0
-		err := f.Ledger.Audit(ctx, f.org, time.Time{}, time.Time{}, func(AuditRecord) error { audited++; return nil })
+		err := f.Ledger.Audit(ctx, f.org, time.Time{}, time.Time{}, func(ledger.AuditRecord) error { audited++; return nil })
 		if err != nil || audited != 4 {
 			t.Errorf("got %d records of corrections, %v; want 4", audited, err)
 		}
@@ -58,7 +58,7 @@ func TestSpreadReconcile(t *testing.T) {
 			t.Fatalf("got %d charges, %v; want 6", len(list), err)
 		}
 		for _, e := range list {
-			if _, err := f.Ledger.Resolve(ctx, e, Resolution{Charge: true, By: "ops", Reason: "test"}); err != nil {
+			if _, err := f.Resolve(ctx, e, ledger.Resolution{Charge: true, By: "ops", Reason: "test"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -76,29 +76,4 @@ func (f *spreadStore) lateHold(user int) *Hold {
 	c := f.of(user)
 	c.ID = idAt(start.Add(-48*time.Hour), user)
 	return Lost(f.Place(c))
-}
-
-// TestSpreadExport: every entry of every part is in one file, once.
-func TestSpreadExport(t *testing.T) {
-	both(t, func(t *testing.T, rdb *redis.Client) {
-		f := newSpread(t, rdb, 5, Options{})
-		dir := t.TempDir()
-		var ids []string
-		x := f.exporter(dir, 0)
-		for _, parts := range []int{5, 2, 9} {
-			f.parts = parts
-			ids = append(ids, f.charge(30)...)
-			if _, err := x.Export(t.Context(), f.org); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var got []string
-		for _, e := range exported(t, dir, f.org) {
-			got = append(got, e.ID)
-		}
-		slices.Sort(got)
-		if !slices.Equal(got, slices.Sorted(slices.Values(ids))) {
-			t.Errorf("got %d lines of %d calls, want %d", len(got), len(slices.Compact(got)), len(ids))
-		}
-	})
 }

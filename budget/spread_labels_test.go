@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // TestSpreadLabels: the sums by a label have every call once, whatever the spread was when it was
@@ -20,7 +22,7 @@ func TestSpreadLabels(t *testing.T) {
 			f.parts = parts
 			for user := range 12 {
 				c := f.of(user)
-				c.Labels = Labels(fmt.Sprint("project=p", user%2))
+				c.Labels = ledger.Labels(fmt.Sprint("project=p", user%2))
 				h, err := f.Hold(ctx, Terms{Limits: []Limit{limit}, Call: c, Max: cost(5)})
 				if err != nil {
 					t.Fatal(err)
@@ -46,7 +48,7 @@ func TestSpreadByNetwork(t *testing.T) {
 	sp := Spread{Parts: 64, By: IP, IPv6Prefix: 64}
 	parts := map[int]bool{}
 	for i := range 100 {
-		parts[sp.partOf(Call{Org: "acme", IP: fmt.Sprintf("2001:db8::%x", i+1)})] = true
+		parts[sp.partOf(ledger.Call{Org: "acme", IP: fmt.Sprintf("2001:db8::%x", i+1)})] = true
 	}
 	if len(parts) != 1 {
 		t.Errorf("a network is in %d parts, want 1", len(parts))
@@ -66,7 +68,7 @@ func TestSpreadByNetwork(t *testing.T) {
 		{Spread{Parts: 4, By: User}, "project", false},
 		{Spread{Parts: 4, By: User}, IP, false},
 	} {
-		got := c.sp.whole(&Limit{Subject: c.subject}, Call{Org: "acme", User: "ann", Key: "k", IP: "10.0.0.1"})
+		got := c.sp.whole(&Limit{Subject: c.subject}, ledger.Call{Org: "acme", User: "ann", Key: "k", IP: "10.0.0.1"})
 		if got != c.whole {
 			t.Errorf("a limit by %s of an org that is spread by %s: whole = %v, want %v", c.subject, c.sp.By, got, c.whole)
 		}
@@ -80,7 +82,7 @@ func TestSpreadRequests(t *testing.T) {
 		limits := []Limit{requestLimit("all", Org, perMinute(10))}
 		admitted := 0
 		for user := range 40 {
-			out, err := f.Requests.Count(t.Context(), limits, Call{Org: f.org, User: fmt.Sprint("user", user)})
+			out, err := f.Requests.Count(t.Context(), limits, ledger.Call{Org: f.org, User: fmt.Sprint("user", user)})
 			if err != nil {
 				t.Fatal(err)
 			}

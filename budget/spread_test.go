@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -28,7 +29,7 @@ func newSpread(t *testing.T, rdb *redis.Client, parts int, o Options) *spreadSto
 }
 
 // of returns a new call of one of some users.
-func (f *spreadStore) of(user int) Call {
+func (f *spreadStore) of(user int) ledger.Call {
 	c := f.call()
 	c.User = fmt.Sprintf("user%d", user)
 	return c
@@ -50,9 +51,9 @@ func (f *spreadStore) charge(n int, limits ...Limit) (ids []string) {
 }
 
 // entries returns the ids of calls in the ledger, their ledger ids, and the sum.
-func (f *spreadStore) entries(read ReadEntries) (ids, positions []string, sum pricing.Nano) {
+func (f *spreadStore) entries(read ledger.ReadEntries) (ids, positions []string, sum pricing.Nano) {
 	f.t.Helper()
-	err := read(f.t.Context(), f.org, time.Time{}, time.Time{}, func(e Entry) error {
+	err := read(f.t.Context(), f.org, time.Time{}, time.Time{}, func(e ledger.Entry) error {
 		ids, positions, sum = append(ids, e.ID), append(positions, e.LedgerID), sum+e.Cost
 		return nil
 	})
@@ -66,7 +67,7 @@ func (f *spreadStore) entries(read ReadEntries) (ids, positions []string, sum pr
 func (f *spreadStore) wantBooks(ids []string) {
 	f.t.Helper()
 	want := pricing.Nano(7 * len(ids))
-	for name, read := range map[string]ReadEntries{"oldest first": f.Ledger.Entries, "newest first": f.Ledger.Recent} {
+	for name, read := range map[string]ledger.ReadEntries{"oldest first": f.Ledger.Entries, "newest first": f.Ledger.Recent} {
 		got, positions, sum := f.entries(read)
 		slices.Sort(got)
 		slices.Sort(positions)
@@ -75,7 +76,7 @@ func (f *spreadStore) wantBooks(ids []string) {
 				len(slices.Compact(positions)), sum, len(ids), want)
 		}
 	}
-	for name, read := range map[string]func(context.Context, string, time.Time, time.Time) ([]Rollup, error){
+	for name, read := range map[string]func(context.Context, string, time.Time, time.Time) ([]ledger.Rollup, error){
 		"days": f.Ledger.Rollups, "hours": f.Ledger.HourRollups,
 	} {
 		list, err := read(f.t.Context(), f.org, start, start.Add(time.Hour))
@@ -92,7 +93,7 @@ func (f *spreadStore) wantBooks(ids []string) {
 }
 
 // totalOf adds up roll-ups.
-func totalOf(list []Rollup) (total Sums) {
+func totalOf(list []ledger.Rollup) (total ledger.Sums) {
 	for i := range list {
 		total.Add(list[i].Sums)
 	}
@@ -147,7 +148,7 @@ func TestSpreadLimits(t *testing.T) {
 				}
 			}
 		}
-		check := func(what string, c Call, want ...[2]int64) {
+		check := func(what string, c ledger.Call, want ...[2]int64) {
 			t.Helper()
 			list, err := f.Peek(ctx, limits, c)
 			if err != nil {
@@ -159,23 +160,23 @@ func TestSpreadLimits(t *testing.T) {
 				}
 			}
 		}
-		check("a user", Call{Org: f.org, User: "user3", Key: "user3-key"}, [2]int64{20, 10}, [2]int64{2, 1}, [2]int64{160, 80})
-		check("a key", Call{Org: f.org, Key: "user3-key"}, [2]int64{}, [2]int64{2, 1}, [2]int64{160, 80})
+		check("a user", ledger.Call{Org: f.org, User: "user3", Key: "user3-key"}, [2]int64{20, 10}, [2]int64{2, 1}, [2]int64{160, 80})
+		check("a key", ledger.Call{Org: f.org, Key: "user3-key"}, [2]int64{}, [2]int64{2, 1}, [2]int64{160, 80})
 		all := func(Subject, string) bool { return true }
 		found, err := f.Counters(ctx, f.org, limits, all)
 		if err != nil || len(found) != 17 {
 			t.Fatalf("got %d counters, %v; want 8 users, 8 keys and the org", len(found), err)
 		}
-		if err := f.Reset(ctx, limits[1], Call{Org: f.org, Key: "user3-key"}); err != nil {
+		if err := f.Reset(ctx, limits[1], ledger.Call{Org: f.org, Key: "user3-key"}); err != nil {
 			t.Fatal(err)
 		}
-		check("after a reset of the key", Call{Org: f.org, Key: "user3-key"}, [2]int64{}, [2]int64{1, 1}, [2]int64{160, 80})
+		check("after a reset of the key", ledger.Call{Org: f.org, Key: "user3-key"}, [2]int64{}, [2]int64{1, 1}, [2]int64{160, 80})
 		if err := f.ResetCounters(ctx, found); err != nil {
 			t.Fatal(err)
 		}
-		check("after a reset of all", Call{Org: f.org, User: "user5", Key: "user5-key"},
+		check("after a reset of all", ledger.Call{Org: f.org, User: "user5", Key: "user5-key"},
 			[2]int64{10, 10}, [2]int64{1, 1}, [2]int64{80, 80})
-		open, complete, err := f.Ledger.OpenHolds(ctx, f.org, 100)
+		open, complete, err := f.OpenHolds(ctx, f.org, 100)
 		if err != nil || !complete || len(open) != 8 {
 			t.Errorf("open holds: %d, complete %v, %v; want 8", len(open), complete, err)
 		}
@@ -207,12 +208,12 @@ func TestSpreadOpenCalls(t *testing.T) {
 		if left, err := f.Deferred.Replay(ctx); left != 0 || err != nil {
 			t.Fatalf("%d left in the journal, %v", left, err)
 		}
-		lost := make([]Call, 4) // known by their ids only
+		lost := make([]ledger.Call, 4) // known by their ids only
 		for i := range lost {
 			lost[i] = held[6+i].Call
 			lost[i].Part = 0
 		}
-		found, err := f.Ledger.Locate(ctx, f.org, lost)
+		found, err := f.Locate(ctx, f.org, lost)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +262,7 @@ func TestSpreadOnACluster(t *testing.T) {
 	limits[1].Mode = Shadow
 	nodes := map[*redistest.Server]int{}
 	for i := range 48 {
-		c := Call{ID: idAt(time.Now(), i), Org: "acme", User: fmt.Sprintf("user%d", i)}
+		c := ledger.Call{ID: idAt(time.Now(), i), Org: "acme", User: fmt.Sprintf("user%d", i)}
 		h, err := s.Hold(ctx, Terms{Limits: limits, Call: c, Max: cost(10)})
 		if err != nil {
 			t.Fatal(err)
@@ -269,7 +270,7 @@ func TestSpreadOnACluster(t *testing.T) {
 		if _, err := s.Settle(ctx, h, Settlement{Actual: cost(10)}); err != nil {
 			t.Fatal(err)
 		}
-		nodes[group.Owner(key(h.Call.place(), ""))]++
+		nodes[group.Owner(ledger.Key(h.Call.Place(), ""))]++
 	}
 	if len(nodes) != 3 {
 		t.Errorf("the calls are on %d masters, want 3", len(nodes))
@@ -289,16 +290,22 @@ func TestSpreadOnACluster(t *testing.T) {
 func TestParts(t *testing.T) {
 	const users = 20_000
 	in := func(parts, user int) int {
-		return Spread{Parts: parts, By: User}.partOf(Call{Org: "acme", User: fmt.Sprintf("user%d", user)})
+		return Spread{Parts: parts, By: User}.partOf(ledger.Call{Org: "acme", User: fmt.Sprintf("user%d", user)})
 	}
 	for _, parts := range []int{3, 16, 48, 64} {
-		counts := map[int]int{}
+		counts, masters := map[int]int{}, map[int]int{}
 		for user := range users {
 			counts[in(parts, user)]++
 		}
 		for _, part := range (Spread{Parts: parts}).numbers() {
 			if n := counts[part]; n < users/parts*7/10 || n > users/parts*13/10 {
 				t.Errorf("part %d has %d users, want about %d", part, n, users/parts)
+			}
+			masters[(part-1)*3/ledger.MostParts]++
+		}
+		for master := range 3 {
+			if n := masters[master]; n < parts/3 || n > parts/3+1 {
+				t.Errorf("%d of %d parts are in a third of the slots", n, parts)
 			}
 		}
 	}
@@ -310,34 +317,5 @@ func TestParts(t *testing.T) {
 	}
 	if moved < users*4/10 || moved > users*6/10 {
 		t.Errorf("%d of %d users moved from 16 to 32 parts, want half", moved, users)
-	}
-}
-
-// TestPlaces: parts are at equal distances in the slots of a cluster, and have one name each,
-// whatever their number is.
-func TestPlaces(t *testing.T) {
-	if got := crc16(0, "123456789"); got != 0x31c3 { // as in the specification of Redis Cluster
-		t.Fatalf("crc16 = %x, want 31c3", got)
-	}
-	for _, org := range []string{"acme", "a", "finance-eu_2", "o1", "0123456789abcdefghij"} {
-		for _, parts := range []int{3, 5, 6, 16, 64} {
-			masters := map[int]int{}
-			for _, part := range (Spread{Parts: parts}).numbers() {
-				place := placeOf(org, part)
-				if got, n := splitPlace(place); got != org || n != part {
-					t.Errorf("%s is read as part %d of %s, want %d of %s", place, n, got, part, org)
-				}
-				slot := int(crc16(0, place)-crc16(0, org)) & (clusterSlots - 1)
-				if want := (part - 1) * clusterSlots / MostParts; slot < want || slot >= want+clusterSlots/MostParts {
-					t.Errorf("%s is %d slots after its org, want about %d", place, slot, want)
-				}
-				masters[slot*3/clusterSlots]++
-			}
-			for master := range 3 {
-				if n := masters[master]; n < parts/3 || n > parts/3+1 {
-					t.Errorf("%d of %d parts of %s are in a third of the slots", n, parts, org)
-				}
-			}
-		}
 	}
 }

@@ -3,15 +3,18 @@ package budget
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // Store keeps holds, limits and ledger in Redis. It is safe for concurrent use;
 // so are several Stores on one Redis.
 type Store struct {
 	// Ledger is what orgs were charged, Refusals what limits refused.
-	Ledger   *Ledger
+	Ledger   *ledger.Ledger
 	Refusals *Refusals
 	// Expiry ends the holds of dead processes.
 	Expiry *Expiry
@@ -40,6 +43,7 @@ type Store struct {
 	watcher *watcher
 	shares  *shares
 	values  *labelValues
+	pages   *ledger.Pages
 }
 
 // New returns a Store on rdb. For ctx deadlines to take effect, rdb must be built with
@@ -57,9 +61,12 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	m, outage := newMetrics(o.Metrics), newOutageMetrics(o.Metrics)
 	r := &runner{money: o.Money, others: o.Scripts, scripts: loaded, clock: &clock{}, metrics: m}
+	if o.Now != nil {
+		r.clock.fake = func() int64 { return o.Now().UnixMicro() }
+	}
 	s := &Store{
 		rdb: rdb, opts: o, metrics: m, runner: r, clock: r.clock, places: &places{rdb: rdb, spread: o.Spread},
-		recent: &recentSettles{span: o.Tail},
+		recent: &recentSettles{span: o.Tail}, pages: ledger.NewPages(rdb, storeError),
 	}
 	s.binder = binder{o.Lease, s.places}
 	s.leases = newLeases(rdb, r, o)
@@ -68,7 +75,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	s.Runs = &Runs{rdb: rdb, runner: r, clock: r.clock, store: s}
 	s.settler = &settler{
 		rdb: rdb, runner: r, clock: r.clock, leases: s.leases, metrics: m, log: o.Log, flights: o.Flights,
-		options: o.ending(), chunks: &chunkNames{}, labels: &summedLabels{},
+		options: o.ending(), chunks: &chunkNames{}, labels: &ledger.SummedLabels{},
 	}
 	s.SumLabels(o.SumLabels)
 	s.Expiry = &Expiry{
@@ -88,15 +95,33 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 		binder: s.binder, clock: r.clock, shares: s.shares, deferred: s.Deferred, journal: s.Deferred.journal, metrics: m,
 	}
 	s.Requests = newRequestCounter(s.binder, r, s.DataLoss, o)
-	pages := newPages(rdb)
-	s.Ledger, s.Refusals = newLedger(s, pages, o), newRefusals(r, pages, o)
+	s.Ledger, s.Refusals = s.newLedger(), newRefusals(r, s.pages, o)
 	return s
+}
+
+func (s *Store) newLedger() *ledger.Ledger {
+	o, r := &s.opts, s.runner
+	return ledger.New(ledger.Options{
+		Redis: s.rdb, Pages: s.pages, Places: s.places.ever, Place: s.places.put, Now: s.clock.now, Fault: storeError,
+		Labels: s.settler.labels, Length: o.LedgerLength, Life: o.LedgerLife, RollupLife: o.RollupLife, JobLife: o.JobLife,
+		Log: o.Log, Metrics: o.Metrics,
+		Adjust: func(ctx context.Context, keysAndArgs ledger.KeysAndArgs) (string, []int64, error) {
+			a, err := r.ask(ctx, r.scripts.adjust, func(now time.Time) ([]string, []any, error) {
+				keys, args, err := keysAndArgs(now)
+				return keys, append([]any{s.clock.given()}, args...), err
+			})
+			return a.verdict, a.head, err
+		},
+		Export: func(ctx context.Context, keys []string, args ...any) (string, error) {
+			return r.run(ctx, r.scripts.export, keys, append([]any{s.clock.given()}, args...))
+		},
+	})
 }
 
 // Ping sends a command to the server that has the keys of a hash tag, such as an org's or a pool's
 // id. Any answer counts as success, even an error reply.
 func (s *Store) Ping(ctx context.Context, tag string) error {
-	err := s.rdb.Exists(ctx, key(tag, "leases")).Err()
+	err := s.rdb.Exists(ctx, ledger.Key(tag, "leases")).Err()
 	var answer redis.Error
 	if errors.As(err, &answer) {
 		return nil
@@ -107,7 +132,7 @@ func (s *Store) Ping(ctx context.Context, tag string) error {
 // Probe fails unless the store accepts writes for the hash tag of an org or a part of it (Tags). It
 // prolongs a key, as every registration does.
 func (s *Store) Probe(ctx context.Context, tag string) error {
-	if err := s.rdb.PExpire(ctx, key(tag, markName), epochLife).Err(); err != nil {
+	if err := s.rdb.PExpire(ctx, ledger.Key(tag, markName), epochLife).Err(); err != nil {
 		return storeError("probe", err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -40,9 +41,9 @@ func newFixture(t testing.TB, rdb *redis.Client, o Options) *fixture {
 func (f *fixture) pass(d time.Duration) { f.now.Add(d.Microseconds()) }
 
 // call returns a new call of the fixture's org and of user ann.
-func (f *fixture) call() Call {
+func (f *fixture) call() ledger.Call {
 	n := int(f.seq.Add(1))
-	return Call{
+	return ledger.Call{
 		ID: idAt(time.UnixMicro(f.now.Load()), n), Org: f.org, User: "ann", Key: "k1",
 		Model: "gpt-x", Provider: "openai", Endpoint: "chat.completions",
 	}
@@ -53,7 +54,7 @@ func idAt(at time.Time, n int) string {
 	ms := at.UnixMilli()
 	var text [10]byte
 	for i := 9; i >= 0; i-- {
-		text[i] = idDigits[ms&31]
+		text[i] = "0123456789abcdefghjkmnpqrstvwxyz"[ms&31]
 		ms >>= 5
 	}
 	return fmt.Sprintf("%s%016d", text[:], n)

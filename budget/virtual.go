@@ -1,5 +1,7 @@
 package budget
 
+import "github.com/llmguard/llmguard/budget/ledger"
+
 // Virtual decides as a [Store] does, in memory and at given instants, for simulations. Its shapes
 // reimplement lua/shape_*.lua in Go; refusals use the Store's own code. Tests with random histories
 // check that both give the same answers (TestVirtualHistories). It keeps no ledger and is not safe
@@ -49,7 +51,7 @@ type place struct {
 // Standing is a caller bound to all limits that apply. Bind it once and use it for all calls of the
 // same subjects.
 type Standing struct {
-	call   Call
+	call   ledger.Call
 	limits []Limit
 	states []state
 	twins  []twin
@@ -59,7 +61,7 @@ type Standing struct {
 func (s *Standing) Limits() []Limit { return s.limits }
 
 // Bind names the states of the limits that apply to the call, as Hold does. The call needs no id.
-func (v *Virtual) Bind(limits []Limit, c Call) (*Standing, error) {
+func (v *Virtual) Bind(limits []Limit, c ledger.Call) (*Standing, error) {
 	out := &Standing{call: c}
 	var err error
 	out.limits, out.states, err = v.binder.bind(limits, c)
@@ -79,7 +81,7 @@ func (v *Virtual) Bind(limits []Limit, c Call) (*Standing, error) {
 }
 
 // BindCap is Bind for a spend cap, which counts the calls of all orgs together.
-func (v *Virtual) BindCap(c Cap) (*Standing, error) { return v.Bind(c.Limits, c.of(Call{})) }
+func (v *Virtual) BindCap(c Cap) (*Standing, error) { return v.Bind(c.Limits, c.of(ledger.Call{})) }
 
 func (v *Virtual) newTwin(s Shape, st state) twin {
 	switch st.Kind {

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/randtest"
 )
 
@@ -27,7 +28,7 @@ type pairing struct {
 }
 
 type paired struct {
-	call Call
+	call ledger.Call
 	on   *Standing
 	real *Hold
 	twin *VirtualHold
@@ -244,7 +245,7 @@ func (p *pairing) renew() error {
 // same compares the states of all limits of all users.
 func (p *pairing) same() error {
 	for _, user := range p.users {
-		c := Call{Org: p.org, User: user}
+		c := ledger.Call{Org: p.org, User: user}
 		real, err := p.Peek(p.ctx, p.limits, c)
 		if err != nil {
 			return err
@@ -320,7 +321,7 @@ func BenchmarkVirtual(b *testing.B) {
 		{ID: "b", Subject: Org, Metric: Cost, Shape: Shape{Kind: Bucket, Amount: 1 << 50, Refill: 1_000_000, Per: time.Second}},
 		{ID: "r", Subject: User, Metric: Requests, Shape: Shape{Kind: Window, Amount: 1 << 50, Window: time.Minute}},
 	}
-	on, err := v.Bind(limits, Call{Org: "o", User: "u"})
+	on, err := v.Bind(limits, ledger.Call{Org: "o", User: "u"})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -341,7 +342,7 @@ func TestRefusalLeavesNothingOfAnUnusedBucket(t *testing.T) {
 	v := NewVirtual(Options{Lease: 30 * time.Second})
 	limit := Limit{ID: "org", Subject: Org, Metric: Cost, Shape: Shape{Kind: Bucket, Amount: 100}}
 	bind := func() *Standing {
-		on, err := v.Bind([]Limit{limit}, Call{Org: "acme", User: "ann"})
+		on, err := v.Bind([]Limit{limit}, ledger.Call{Org: "acme", User: "ann"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/tracing"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -54,7 +55,7 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 	}
 	c := newCall(ad.guard, p, id, attempt)
 	c.JobID = jobID
-	who := ad.budget.Place(budget.Call{
+	who := ad.budget.Place(ledger.Call{
 		ID: id, Attempt: attempt, Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key,
 		IP: p.Caller.IP, Model: p.Request.Model, Provider: p.Target.Provider.ID,
 		Endpoint: string(p.Request.Endpoint), PriceVersion: p.Price.Version, JobID: jobID, Batch: p.Caller.Batch,
@@ -117,7 +118,7 @@ func (ad *admission) hold(ctx context.Context, o *Org, t budget.Terms) (h *budge
 
 // admit admits a live call without the store, as its org allows. The call's maximum cost is
 // in the journal before it is sent, because nothing can be held later.
-func (ad *admission) admit(ctx context.Context, p *Plan, who budget.Call) (*budget.Hold, error) {
+func (ad *admission) admit(ctx context.Context, p *Plan, who ledger.Call) (*budget.Hold, error) {
 	ctx, cancel := context.WithTimeout(ctx, ad.deadline)
 	defer cancel()
 	terms := budget.Terms{Limits: p.Limits, Caps: p.Caps, Call: who, Max: p.Max}
@@ -129,7 +130,7 @@ func (ad *admission) admit(ctx context.Context, p *Plan, who budget.Call) (*budg
 
 // beginWithout is begin while the store is unavailable. If asked, a hold may have been
 // applied before.
-func (ad *admission) beginWithout(ctx context.Context, c *Call, who budget.Call, asked bool) (*Call, error) {
+func (ad *admission) beginWithout(ctx context.Context, c *Call, who ledger.Call, asked bool) (*Call, error) {
 	mode := c.Plan.Caller.Org.OnStoreFailure
 	h, err := ad.admit(ctx, c.Plan, who)
 	if err != nil {

@@ -4,13 +4,14 @@ import (
 	"slices"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/providers"
 )
 
 // Applying returns the limits that count a call, by its caller, its endpoint, and its model
 // under any of its names, so that an alias does not bypass a limit. All such decisions are
 // made here.
-func Applying(limits []budget.Limit, c budget.Call, models ...string) []budget.Limit {
+func Applying(limits []budget.Limit, c ledger.Call, models ...string) []budget.Limit {
 	other := func(l budget.Limit) bool {
 		named := slices.ContainsFunc(models, func(m string) bool { return providers.MatchAny(l.Models, m) })
 		return !named || !l.Counts(c) || !providers.MatchAny(l.Endpoints, c.Endpoint)
@@ -53,8 +54,8 @@ func (p *Plan) capping(caps []budget.Cap) []budget.Cap {
 }
 
 // subject returns the caller as limits see it.
-func (c Caller) subject() budget.Call {
-	return budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP, Labels: c.Labels, Run: c.Run}
+func (c Caller) subject() ledger.Call {
+	return ledger.Call{Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP, Labels: c.Labels, Run: c.Run}
 }
 
 // limits returns the limits of the caller's user and key, and those of its runs.

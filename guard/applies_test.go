@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 )
 
@@ -28,12 +29,12 @@ func TestLimitsCountTheSameCallsEverywhere(t *testing.T) {
 		limit("ip", budget.IP, ""), limit("home", budget.IP, "127.0.0.1"),
 	}
 	for _, test := range []struct {
-		call budget.Call
+		call ledger.Call
 		want []string
 	}{
-		{budget.Call{Org: "acme", User: "alice", Key: "k1", IP: "127.0.0.1"}, []string{"org", "user", "alice", "key", "k1", "ip", "home"}},
-		{budget.Call{Org: "acme", User: "bob", Key: "k2", IP: "10.0.0.7"}, []string{"org", "user", "key", "ip"}},
-		{budget.Call{Org: "acme", User: "alice"}, []string{"org", "user", "alice", "key"}}, // the address is unknown
+		{ledger.Call{Org: "acme", User: "alice", Key: "k1", IP: "127.0.0.1"}, []string{"org", "user", "alice", "key", "k1", "ip", "home"}},
+		{ledger.Call{Org: "acme", User: "bob", Key: "k2", IP: "10.0.0.7"}, []string{"org", "user", "key", "ip"}},
+		{ledger.Call{Org: "acme", User: "alice"}, []string{"org", "user", "alice", "key"}}, // the address is unknown
 	} {
 		names := func(list []budget.Limit) []string {
 			var out []string

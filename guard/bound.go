@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 )
@@ -171,7 +172,7 @@ func (b *bounder) one(l budget.Limit, id string) most {
 	if l.Metric != budget.Cost {
 		return most{hour: math.MaxInt64}
 	}
-	who := budget.Call{Org: b.org.ID, User: id, Key: id, IP: id}
+	who := ledger.Call{Org: b.org.ID, User: id, Key: id, IP: id}
 	return most{hour: l.Shape.MostPerHour(l.AmountFor(who, b.at))}
 }
 

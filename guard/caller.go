@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // Caller identifies who makes a call.
@@ -16,11 +17,11 @@ type Caller struct {
 	IP                      string
 	// KeyLabels are the values of labels that the key has; Labels those of the call.
 	KeyLabels map[string]string
-	Labels    budget.Labels
+	Labels    ledger.Labels
 	Models    []string // the key's allow-list; empty means all
 	// Run is the run that its calls belong to, if any; Runs are that run and those it is inside of,
 	// outermost first, as read from the store; nil: not read yet.
-	Run  budget.RunPath
+	Run  ledger.RunPath
 	Runs []budget.Run
 	// Batch is the batch that its calls are lines of, if any.
 	Batch string

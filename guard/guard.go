@@ -310,7 +310,7 @@ func (g *Guard) Status(ctx context.Context, c Caller) ([]budget.Status, error) {
 
 // Usage returns what the caller's user spent in the UTC days of [from, to), by the dimensions.
 func (g *Guard) Usage(ctx context.Context, c Caller, from, to time.Time, by ...string) (*ledger.Report, error) {
-	if !budget.ValidID(c.User) { // a filter could take it for a pattern
+	if !ledger.ValidID(c.User) { // a filter could take it for a pattern
 		return &ledger.Report{}, nil
 	}
 	return ledger.Read(ctx, g.budget.Ledger, ledger.Query{

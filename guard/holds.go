@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -72,7 +73,7 @@ func (hs *Holds) Plan(c Caller, model string, most Spend) (*Plan, error) {
 			return nil, err
 		}
 	}
-	p := hs.planOf(c, budget.Call{Model: model, Labels: c.Labels}, now())
+	p := hs.planOf(c, ledger.Call{Model: model, Labels: c.Labels}, now())
 	var err error
 	p.Max, err = p.most(most)
 	if err != nil {
@@ -84,7 +85,7 @@ func (hs *Holds) Plan(c Caller, model string, most Spend) (*Plan, error) {
 
 // planOf returns the plan of a hold without its amounts. A model that no provider serves, or that
 // has no price, has the price of unpricedModel.
-func (hs *Holds) planOf(c Caller, call budget.Call, at time.Time) *Plan {
+func (hs *Holds) planOf(c Caller, call ledger.Call, at time.Time) *Plan {
 	policy := hs.guard.policy.Load()
 	c.Labels = call.Labels
 	p := &Plan{
@@ -219,12 +220,12 @@ func stateOf(id string, made time.Time, h *budget.Hold, out budget.Outcome) Held
 }
 
 // holdRules returns the limits and spend caps that a hold is extended under; an error ends the extension.
-type holdRules func(budget.Call) ([]budget.Limit, []budget.Cap, error)
+type holdRules func(ledger.Call) ([]budget.Limit, []budget.Cap, error)
 
 // holder returns the caller with which a hold of the same user was taken, as its record has it: another key, address
 // or run changes nothing about the limits and models that the hold has. ErrNoHold: the caller is a run, and
 // the hold is not of it or of a run inside it.
-func (c Caller) holder(record budget.Call) (Caller, error) {
+func (c Caller) holder(record ledger.Call) (Caller, error) {
 	if !record.Run.Within(c.Run) {
 		return c, ErrNoHold
 	}
@@ -235,7 +236,7 @@ func (c Caller) holder(record budget.Call) (Caller, error) {
 // find reads an open hold, or how it ended; of an expired one, both. rules are for holds to extend, nil for
 // others. While the store is unknown to answer, the error wraps budget.ErrUnavailable.
 func (hs *Holds) find(
-	ctx context.Context, o *Org, call budget.Call, rules holdRules,
+	ctx context.Context, o *Org, call ledger.Call, rules holdRules,
 ) (h *budget.Hold, out budget.Outcome, err error) {
 	b := hs.guard.budget.Shared
 	err = hs.reach(ctx, o, call, func(ctx context.Context) error {
@@ -256,7 +257,7 @@ func (hs *Holds) find(
 }
 
 // reach runs a request to the store of a call. A caller that hangs up does not abort it.
-func (hs *Holds) reach(ctx context.Context, o *Org, call budget.Call, request func(context.Context) error) error {
+func (hs *Holds) reach(ctx context.Context, o *Org, call ledger.Call, request func(context.Context) error) error {
 	err := hs.guard.Outage.Reach(context.WithoutCancel(ctx), o, budget.Tags(call, nil), request)
 	if errors.Is(err, context.Canceled) { // the store was silent
 		err = fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
@@ -282,7 +283,7 @@ func (hs *Holds) Extend(ctx context.Context, c Caller, id string, more More) (He
 		return HeldState{}, err
 	}
 	var p *Plan
-	h, out, err := hs.find(ctx, c.Org, call, func(open budget.Call) ([]budget.Limit, []budget.Cap, error) {
+	h, out, err := hs.find(ctx, c.Org, call, func(open ledger.Call) ([]budget.Limit, []budget.Cap, error) {
 		owner, err := c.holder(open)
 		if err != nil {
 			return nil, nil, err

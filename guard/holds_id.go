@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -25,7 +25,7 @@ func (hs *Holds) NewID(c Caller, nonce string) string {
 	if nonce == "" {
 		nonce = rand.Text()
 	}
-	part := hs.guard.budget.Place(budget.Call{Org: c.Org.ID, User: c.User, IP: c.IP}).Part
+	part := hs.guard.budget.Place(ledger.Call{Org: c.Org.ID, User: c.User, IP: c.IP}).Part
 	nonce = fmt.Sprintf("%0*d%s", partDigits, part, strings.ToLower(nonce))
 	return idPrefix + wire.DerivedCallID(now(), ownerOf(c, nonce)) + nonce
 }
@@ -41,22 +41,22 @@ func ownerOf(c Caller, nonce string) string {
 }
 
 // callOf returns the call of a hold's id and when it was made. ErrNoHold: the caller does not own it.
-func callOf(c Caller, id string) (budget.Call, time.Time, error) {
+func callOf(c Caller, id string) (ledger.Call, time.Time, error) {
 	rest, ok := strings.CutPrefix(id, idPrefix)
 	callLen := len(wire.DerivedCallID(time.Time{}, ""))
 	if !ok || len(rest) <= callLen+partDigits {
-		return budget.Call{}, time.Time{}, ErrNoHold
+		return ledger.Call{}, time.Time{}, ErrNoHold
 	}
 	callID, nonce := rest[:callLen], rest[callLen:]
 	at, ok := wire.CallTime(callID)
 	if !ok || wire.DerivedCallID(at, ownerOf(c, nonce)) != callID {
-		return budget.Call{}, time.Time{}, ErrNoHold
+		return ledger.Call{}, time.Time{}, ErrNoHold
 	}
 	part, err := strconv.Atoi(nonce[:partDigits])
 	if err != nil || part < 1 {
-		return budget.Call{}, time.Time{}, ErrNoHold
+		return ledger.Call{}, time.Time{}, ErrNoHold
 	}
-	return budget.Call{
+	return ledger.Call{
 		ID: callID, Attempt: 1, Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP, Endpoint: string(HoldEndpoint),
 		Labels: c.Labels, Run: c.Run, Part: part,
 	}, at, nil

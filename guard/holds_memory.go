@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/lua"
@@ -30,7 +31,7 @@ func (r *records) openHolds(org string) capacity.Count { return r.memory.Under(o
 // admit admits a hold to the open holds of its org and key, and its record to the memory of Redis. A
 // repetition replaces what it counted. The error is a *wire.Error, a *capacity.FullError, or wraps
 // budget.ErrUnavailable.
-func (hs *Holds) admit(ctx context.Context, o *Org, call budget.Call, life time.Duration) error {
+func (hs *Holds) admit(ctx context.Context, o *Org, call ledger.Call, life time.Duration) error {
 	r := hs.guard.records
 	if r.memory == nil {
 		return nil
@@ -66,7 +67,7 @@ func (hs *Holds) admit(ctx context.Context, o *Org, call budget.Call, life time.
 const openHoldsRetry = 10 * time.Second
 
 // release counts what remains of a hold that has ended, in bytes. What cannot be released expires.
-func (hs *Holds) release(ctx context.Context, call budget.Call, bytes int64) {
+func (hs *Holds) release(ctx context.Context, call ledger.Call, bytes int64) {
 	r := hs.guard.records
 	if r.memory == nil {
 		return

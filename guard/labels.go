@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -23,7 +24,7 @@ type Label struct {
 	// Required refuses calls without a value.
 	Required bool
 	// MaxValues is how many different values an org may have in a UTC day; the calls of further
-	// values count under budget.OtherLabel. At least 1.
+	// values count under ledger.OtherLabel. At least 1.
 	MaxValues int
 	// Usage keeps the sums of days by value.
 	Usage bool
@@ -105,10 +106,10 @@ func (l *Label) read(s LabelSource, c Caller, in LabelPlaces) (value string, err
 	case in.Field != nil:
 		value, err = in.Field(s.Field)
 	}
-	if err == nil && !budget.ValidLabelValue(value) {
+	if err == nil && !ledger.ValidLabelValue(value) {
 		err = wire.BadRequest(strings.TrimPrefix(strings.TrimPrefix(s.String(), "header "), "body "), "invalid_label",
 			"The label %s, from %s, must be at most %d letters, digits and . _ - : / @ + = ~ # %%", l.Name, s,
-			budget.MaxLabelValue)
+			ledger.MaxLabelValue)
 	}
 	return value, err
 }
@@ -245,23 +246,23 @@ func (pl *Planner) label(
 		values[l.Name] = cmp.Or(value, l.Default)
 	}
 	var err error
-	c.Labels, err = budget.NewLabels(values)
+	c.Labels, err = ledger.NewLabels(values)
 	return c.grouped(), err
 }
 
 // grouped returns the caller with the user's current group as a label, so that the ledger names the
 // group whose limits count the call.
 func (c Caller) grouped() Caller {
-	if group := c.Org.Groups[c.User]; group != c.Labels.Get(budget.GroupLabel) {
-		c.Labels = c.Labels.With(budget.GroupLabel, group)
+	if group := c.Org.Groups[c.User]; group != c.Labels.Get(ledger.GroupLabel) {
+		c.Labels = c.Labels.With(ledger.GroupLabel, group)
 	}
 	return c
 }
 
-// within returns the value, or budget.OtherLabel if the org has too many different ones. While the
+// within returns the value, or ledger.OtherLabel if the org has too many different ones. While the
 // store is unavailable, calls that are admitted without it keep their value.
 func (ls *labeler) within(ctx context.Context, o *Org, l *Label, value string) (string, error) {
-	if ls == nil || ls.count == nil || value == budget.OtherLabel {
+	if ls == nil || ls.count == nil || value == ledger.OtherLabel {
 		return value, nil
 	}
 	counted := false
@@ -275,18 +276,18 @@ func (ls *labeler) within(ctx context.Context, o *Org, l *Label, value string) (
 	case err != nil:
 		return "", err
 	case !counted:
-		return budget.OtherLabel, nil
+		return ledger.OtherLabel, nil
 	}
 	return value, nil
 }
 
 // BatchLabels are the labels that the request which created a batch gives to all of its lines.
 type BatchLabels struct {
-	Labels budget.Labels `json:"labels,omitempty"`
+	Labels ledger.Labels `json:"labels,omitempty"`
 	// From is the index of each label's source. A line's own field replaces values of the same source and of later ones.
 	From map[string]int `json:"from,omitempty"`
 	// Run is the run that the lines belong to.
-	Run budget.RunPath `json:"run,omitempty"`
+	Run ledger.RunPath `json:"run,omitempty"`
 }
 
 // LabelBatch returns the labels of a batch. A label that fields of its lines may have is not
@@ -301,7 +302,7 @@ func (pl *Planner) LabelBatch(ctx context.Context, c Caller, in LabelPlaces) (Ba
 		b.From[l.Name] = at
 		return value, l.chosen(at), err
 	})
-	b.Labels = labeled.Labels.With(budget.GroupLabel, "") // its lines have the group when they run
+	b.Labels = labeled.Labels.With(ledger.GroupLabel, "") // its lines have the group when they run
 	return b, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -44,7 +45,7 @@ func TestLabelSources(t *testing.T) {
 	for _, c := range []struct {
 		from         []LabelSource
 		header, more string
-		want         budget.Labels // empty: an error with code
+		want         ledger.Labels // empty: an error with code
 		code         string
 	}{
 		{from: []LabelSource{header, body, key}, header: "h", more: `,"metadata":{"project":"b"}`, want: "project=h"},
@@ -92,7 +93,7 @@ func TestLabelsTwice(t *testing.T) {
 func TestLabelValues(t *testing.T) {
 	pl := labelPlanner(Label{Name: "run", From: []LabelSource{{Header: "X-Run"}, {Key: true}}, MaxValues: 2})
 	for _, c := range []struct{ header, want string }{
-		{"", "k"}, {"a", "a"}, {"b", "b"}, {"c", budget.OtherLabel}, {"a", "a"}, {"", "k"},
+		{"", "k"}, {"a", "a"}, {"b", "b"}, {"c", ledger.OtherLabel}, {"a", "a"}, {"", "k"},
 	} {
 		in := LabelPlaces{Header: http.Header{}}
 		if c.header != "" {
@@ -125,7 +126,7 @@ func TestLabelsOfRuns(t *testing.T) {
 		{from: []LabelSource{header}, key: "k", wish: "a", want: "a"}, // the key's is not used
 		{from: []LabelSource{header}, outer: "o", wish: "a", want: "o", refused: true},
 		{from: []LabelSource{header}, outer: "o", wish: "o", want: "o"},
-		{from: []LabelSource{header}, wish: "full", want: budget.OtherLabel},
+		{from: []LabelSource{header}, wish: "full", want: ledger.OtherLabel},
 	} {
 		label := Label{Name: "project", From: c.from, MaxValues: 2}
 		policy := &Policy{Labels: []Label{label}}
@@ -140,7 +141,7 @@ func TestLabelsOfRuns(t *testing.T) {
 		}
 		who.Runs = append(who.Runs, budget.Run{Labels: wish})
 		in := LabelPlaces{Header: http.Header{"X-Project": {"h"}}}
-		if c.want == budget.OtherLabel {
+		if c.want == ledger.OtherLabel {
 			for _, other := range []string{"one", "two"} {
 				other := LabelPlaces{Header: http.Header{"X-Project": {other}}}
 				if _, err := pl.Label(t.Context(), Caller{Org: who.Org}, other); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -56,7 +57,7 @@ type Batched struct {
 	// WebSearch means it requested a search.
 	WebSearch bool `json:"web_search,omitempty"`
 	// Labels are those of the line.
-	Labels budget.Labels `json:"labels,omitempty"`
+	Labels ledger.Labels `json:"labels,omitempty"`
 
 	// The same for all lines of a batch.
 	Provider string        `json:"-"`
@@ -91,7 +92,7 @@ func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, li
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	who, err := bs.budget.Ledger.LocateAgain(ctx, b.call(p.Caller, p.Price))
+	who, err := bs.budget.LocateAgain(ctx, b.call(p.Caller, p.Price))
 	if err != nil {
 		return b, err
 	}
@@ -109,8 +110,8 @@ func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, li
 // Body returns the request as sent to the provider.
 func (p *Plan) Body() wire.Body { return p.Request.Rewrite(p.edits...) }
 
-func (b *Batched) call(c Caller, price *pricing.Price) budget.Call {
-	return budget.Call{
+func (b *Batched) call(c Caller, price *pricing.Price) ledger.Call {
+	return ledger.Call{
 		ID: b.ID, Attempt: b.Attempt, Org: c.Org.ID, User: c.User, Key: c.Key, IP: c.IP,
 		Model: b.Model, Provider: b.Provider, Endpoint: string(b.Endpoint), PriceVersion: price.Version,
 		Labels: cmp.Or(b.Labels, c.Labels), Run: c.Run, Batch: c.Batch,
@@ -167,11 +168,11 @@ func (bs *Batches) End(ctx context.Context, c Caller, ends []BatchedEnd) error {
 // locate finds the parts of the org in which the calls are held, because the org's spread may have
 // changed since.
 func (bs *Batches) locate(ctx context.Context, org string, endings []budget.Settle) error {
-	calls := make([]budget.Call, len(endings))
+	calls := make([]ledger.Call, len(endings))
 	for i := range endings {
 		calls[i] = endings[i].Hold.Call
 	}
-	found, err := bs.budget.Ledger.Locate(ctx, org, calls)
+	found, err := bs.budget.Locate(ctx, org, calls)
 	for i := range found {
 		endings[i].Hold.Call = found[i]
 	}

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // RaisableLimit returns the enforced cost limit of this name of which the caller may request more, and the id
@@ -16,7 +17,7 @@ func (c Caller) RaisableLimit(id string, forOrg bool) (limit *budget.Limit, only
 	for i := range limits {
 		l := &limits[i]
 		if l.ID != id || l.Metric != budget.Cost || !enforced(l.Mode) ||
-			!l.Counts(budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key}) {
+			!l.Counts(ledger.Call{Org: c.Org.ID, User: c.User, Key: c.Key}) {
 			continue
 		}
 		switch {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/providers"
 )
 
@@ -77,7 +78,7 @@ func (r *Requests) FromAddress(ctx context.Context, a Arrival, ip netip.Addr) ([
 		return nil, nil
 	}
 	from := r.counts.place(limits[0].Network(ip.String()), policy.addressSpan(), time.Now())
-	return r.counted(ctx, limits, budget.Call{Org: "ip:" + from, IP: from})
+	return r.counted(ctx, limits, ledger.Call{Org: "ip:" + from, IP: from})
 }
 
 // FromCaller counts a request in the limits per key, user and org; otherwise it is FromAddress.
@@ -86,10 +87,10 @@ func (r *Requests) FromCaller(ctx context.Context, a Arrival, c Caller) ([]budge
 	if len(limits) == 0 {
 		return nil, nil
 	}
-	return r.counted(ctx, limits, budget.Call{Org: c.Org.ID, User: c.User, Key: c.Key})
+	return r.counted(ctx, limits, ledger.Call{Org: c.Org.ID, User: c.User, Key: c.Key})
 }
 
-func (r *Requests) counted(ctx context.Context, limits []budget.Limit, c budget.Call) ([]budget.Status, error) {
+func (r *Requests) counted(ctx context.Context, limits []budget.Limit, c ledger.Call) ([]budget.Status, error) {
 	out, err := r.budget.Requests.Count(ctx, limits, c)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
@@ -201,10 +202,10 @@ func (r *rig) used() map[string]int64 {
 }
 
 // entries returns the org's ledger.
-func (r *rig) entries() []budget.Entry {
+func (r *rig) entries() []ledger.Entry {
 	r.t.Helper()
-	var out []budget.Entry
-	err := r.store.Ledger.Entries(r.t.Context(), "acme", time.Unix(0, 0), time.Now().Add(time.Hour), func(e budget.Entry) error {
+	var out []ledger.Entry
+	err := r.store.Ledger.Entries(r.t.Context(), "acme", time.Unix(0, 0), time.Now().Add(time.Hour), func(e ledger.Entry) error {
 		out = append(out, e)
 		return nil
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -14,7 +15,7 @@ import (
 // Waiter is a waiting call as limits see it: who makes it, and what it will hold.
 type Waiter struct {
 	Org, User, Key, IP string
-	Labels             budget.Labels
+	Labels             ledger.Labels
 	Model              string
 	Endpoint           wire.Endpoint
 	Want               budget.Amounts
@@ -44,7 +45,7 @@ func (p *Policy) Room(ctx context.Context, store *budget.Store, w Waiter) (*Room
 	if price, _, err := p.priceOf(w.Endpoint, target, now()); err == nil {
 		r.price = price
 	}
-	who := budget.Call{Org: w.Org, User: w.User, Key: w.Key, IP: w.IP, Model: w.Model, Provider: target.Provider.ID}
+	who := ledger.Call{Org: w.Org, User: w.User, Key: w.Key, IP: w.IP, Model: w.Model, Provider: target.Provider.ID}
 	r.Statuses, r.refused, err = store.Room(ctx, limits, caps, who, w.Want)
 	return r, err
 }

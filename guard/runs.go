@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -93,7 +94,7 @@ func (rs *Runs) Enter(ctx context.Context, c Caller, run budget.Run) (Caller, er
 }
 
 // in is Read for another run of the caller.
-func (rs *Runs) in(ctx context.Context, c Caller, run budget.RunPath) (Caller, error) {
+func (rs *Runs) in(ctx context.Context, c Caller, run ledger.RunPath) (Caller, error) {
 	c.Run, c.Runs = run, nil
 	return rs.Read(ctx, c)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -180,9 +181,9 @@ func (p *Policy) checkRunLabels(c Caller, w RunWish) error {
 			return wire.BadRequest("labels", "invalid_label", "The calls of this key have a fixed %s, %s, so a run of it "+
 				"cannot have %.100q. Leave it out", name, cmp.Or(p.Labels[at].fixed(c), "which only operators set"), value)
 		}
-		if value == "" || !budget.ValidLabelValue(value) {
+		if value == "" || !ledger.ValidLabelValue(value) {
 			return wire.BadRequest("labels", "invalid_label",
-				"The label %s must be 1 to %d letters, digits and . _ - : / @ + = ~ # %%", name, budget.MaxLabelValue)
+				"The label %s must be 1 to %d letters, digits and . _ - : / @ + = ~ # %%", name, ledger.MaxLabelValue)
 		}
 	}
 	return nil

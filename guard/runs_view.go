@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -21,9 +22,9 @@ func (rs *Runs) CreateKey(
 	if w.Name == "" {
 		w.Name = w.Labels["run"]
 	}
-	if !budget.ValidLabelValue(w.Name) {
+	if !ledger.ValidLabelValue(w.Name) {
 		return run, "", wire.BadRequest("name", "invalid_value",
-			"name must be at most %d letters, digits and . _ - : / @ + = ~ # %%", budget.MaxLabelValue)
+			"name must be at most %d letters, digits and . _ - : / @ + = ~ # %%", ledger.MaxLabelValue)
 	}
 	run, _, err = rs.Create(ctx, p, c, w)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
@@ -192,7 +193,7 @@ func (r *Result) void() bool {
 }
 
 // voidLate releases a hold whose reply was lost and which may have been applied.
-func (s *settler) voidLate(ctx context.Context, who budget.Call, caps []budget.Cap) {
+func (s *settler) voidLate(ctx context.Context, who ledger.Call, caps []budget.Cap) {
 	ctx = context.WithoutCancel(ctx)
 	s.settling.Go(func() {
 		once, cancel := context.WithTimeout(ctx, settleTimeout)

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -28,7 +28,7 @@ func TestSplitReachesTheLedger(t *testing.T) {
 	if err != nil || len(lines) == 0 {
 		t.Fatal(err)
 	}
-	var sums budget.Sums
+	var sums ledger.Sums
 	for _, l := range lines {
 		sums.Add(l.Sums)
 	}

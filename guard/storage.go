@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/pricing"
@@ -201,17 +202,17 @@ func (s *Storage) chargeDay(ctx context.Context, c Caller, n ownership.Note) err
 	if err != nil || cost == 0 {
 		return err
 	}
-	_, err = s.budget.Ledger.Adjust(ctx, budget.Adjustment{
+	_, err = s.budget.Adjust(ctx, ledger.Adjustment{
 		ID: storageID(n),
-		Call: budget.Call{
+		Call: ledger.Call{
 			Org: c.Org.ID, User: c.User, Model: StorageEntry, Provider: n.Provider,
 			Endpoint: "vector_stores", PriceVersion: plan.Price.Version,
 		},
-		Amount: cost, By: "llmguard", Limits: plan.Limits,
+		Amount: cost, By: "llmguard",
 		Reason: fmt.Sprintf("storage of vector store %s: %d MB for the day from %s", n.ID, units,
 			figures.Second(time.Unix(n.Paid, 0))),
 	})
-	if errors.Is(err, budget.ErrConflict) { // another process has charged it with another size
+	if errors.Is(err, ledger.ErrConflict) { // another process has charged it with another size
 		return nil
 	}
 	return err

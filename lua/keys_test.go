@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	books "github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/idempotency"
@@ -71,8 +72,8 @@ var quiet = slog.New(slog.DiscardHandler)
 func (w *watch) money(rdb redis.UniversalClient) {
 	ctx := w.t.Context()
 	store := books.New(rdb, books.Options{Lease: 50 * time.Millisecond, SumLabels: []string{"project"}})
-	call := func() books.Call {
-		return books.Call{ID: wire.NewCallID(), Org: "acme", User: "alice", Key: "k", Model: "m", Labels: "project=mobile"}
+	call := func() ledger.Call {
+		return ledger.Call{ID: wire.NewCallID(), Org: "acme", User: "alice", Key: "k", Model: "m", Labels: "project=mobile"}
 	}
 	some := books.Amounts{Cost: 1000, Tokens: 10}
 	hold := func() *books.Hold {
@@ -92,7 +93,7 @@ func (w *watch) money(rdb redis.UniversalClient) {
 		{ID: "b", Subject: books.Org, Metric: books.Requests, Shape: books.Shape{Kind: books.Bucket, Amount: 5, Refill: 5, Per: time.Minute}},
 	}, call())
 	w.try(err)
-	_, err = store.Ledger.Adjust(ctx, books.Adjustment{ID: "a1", Call: call(), Amount: 5, By: "carla", Reason: "r", Limits: limits()[:4]})
+	_, err = store.Adjust(ctx, ledger.Adjustment{ID: "a1", Call: call(), Amount: 5, By: "carla", Reason: "r"}, limits()[:4]...)
 	w.try(err)
 	_, err = store.CountLabel(ctx, "acme", "project", "mobile", 2)
 	w.try(err)
@@ -121,7 +122,7 @@ func (w *watch) money(rdb redis.UniversalClient) {
 // after the first one stopped.
 func (w *watch) renewed(rdb redis.UniversalClient) {
 	store := books.New(rdb, books.Options{Lease: 50 * time.Millisecond})
-	_, err := store.Hold(w.t.Context(), books.Terms{Limits: limits(), Call: books.Call{ID: wire.NewCallID(), Org: "acme", User: "bob", Key: "k", Model: "m"}, Max: books.Amounts{Cost: 1}, Expected: books.Amounts{Cost: 1}})
+	_, err := store.Hold(w.t.Context(), books.Terms{Limits: limits(), Call: ledger.Call{ID: wire.NewCallID(), Org: "acme", User: "bob", Key: "k", Model: "m"}, Max: books.Amounts{Cost: 1}, Expected: books.Amounts{Cost: 1}})
 	w.try(err)
 	w.during(store, "renew")
 	w.during(books.New(rdb, books.Options{Lease: 50 * time.Millisecond}), "relinquish")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
@@ -43,12 +44,12 @@ func (r *rig) stored(n float64) {
 }
 
 // ledger waits for n entries of the org and returns them.
-func (r *rig) ledger(n int) []budget.Entry {
+func (r *rig) ledger(n int) []ledger.Entry {
 	r.t.Helper()
-	var out []budget.Entry
+	var out []ledger.Entry
 	r.until(fmt.Sprintf("%d ledger entries", n), func() bool {
 		out = nil
-		err := r.store.Ledger.Entries(r.t.Context(), "acme", time.Unix(0, 0), time.Now().Add(time.Hour), func(e budget.Entry) error {
+		err := r.store.Ledger.Entries(r.t.Context(), "acme", time.Unix(0, 0), time.Now().Add(time.Hour), func(e ledger.Entry) error {
 			out = append(out, e)
 			return nil
 		})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 )
 
@@ -23,7 +24,7 @@ func TestHoldsOfASpreadOrg(t *testing.T) {
 		}})
 	}
 	spread(64)
-	part := r.store.Place(budget.Call{Org: "acme", User: "alice"}).Part
+	part := r.store.Place(ledger.Call{Org: "acme", User: "alice"}).Part
 	if part == 1 {
 		t.Fatal("alice is in the first part, so this test shows nothing")
 	}
@@ -46,7 +47,7 @@ func TestHoldsOfASpreadOrg(t *testing.T) {
 			t.Errorf("got %s, want %s", a.body, want)
 		}
 	}
-	held, all, err := r.store.Ledger.OpenHolds(t.Context(), "acme", 10)
+	held, all, err := r.store.OpenHolds(t.Context(), "acme", 10)
 	if err != nil || !all || len(held) != 1 || held[0].Held.Cost != 700_000_000 || held[0].Call.Part != part {
 		t.Errorf("open holds: %+v, %v; want one of $0.70 in part %d", held, err, part)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
@@ -60,9 +61,9 @@ func (r *rig) refusedHold(path, body string, status int, code string) string {
 }
 
 // entries returns the cost of each ledger entry of alice's org.
-func (r *rig) entries() (out []budget.Entry) {
+func (r *rig) entries() (out []ledger.Entry) {
 	r.t.Helper()
-	err := r.store.Ledger.Recent(r.t.Context(), "acme", time.Time{}, time.Time{}, func(e budget.Entry) error {
+	err := r.store.Ledger.Recent(r.t.Context(), "acme", time.Time{}, time.Time{}, func(e ledger.Entry) error {
 		out = append(out, e)
 		return nil
 	})
@@ -339,8 +340,8 @@ func TestHoldsWithoutRedis(t *testing.T) {
 	r.refusedHold("/"+unknown+"/settle", `{"cost_usd":"1"}`, 503, "server_is_overloaded")
 	r.redis.Restart()
 	r.until("the charge is written", func() bool {
-		var list []budget.Entry
-		err := r.store.Ledger.Recent(context.Background(), "acme", time.Time{}, time.Time{}, func(e budget.Entry) error {
+		var list []ledger.Entry
+		err := r.store.Ledger.Recent(context.Background(), "acme", time.Time{}, time.Time{}, func(e ledger.Entry) error {
 			list = append(list, e)
 			return nil
 		})

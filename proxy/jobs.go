@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
@@ -23,7 +23,7 @@ type jobView struct {
 	Cancelling bool          `json:"cancelling,omitempty"`
 	Endpoint   string        `json:"endpoint"`
 	Model      string        `json:"model"`
-	Labels     budget.Labels `json:"labels,omitempty"`
+	Labels     ledger.Labels `json:"labels,omitempty"`
 	Run        string        `json:"run,omitempty"`
 	Created    int64         `json:"created_at"`
 	Started    *int64        `json:"started_at"`

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
@@ -21,7 +22,7 @@ func (r *rig) spend(n int64) {
 	r.t.Helper()
 	store := budget.New(r.rdb, budget.Options{})
 	most := budget.Amounts{Cost: pricing.Nano(n)}
-	call := budget.Call{ID: wire.NewCallID(), Attempt: 1, Org: "acme", User: "alice", Key: "k1", Model: "gpt-4o"}
+	call := ledger.Call{ID: wire.NewCallID(), Attempt: 1, Org: "acme", User: "alice", Key: "k1", Model: "gpt-4o"}
 	h, err := store.Hold(r.t.Context(), budget.Terms{Limits: r.org.Limits, Call: call, Max: most, Expected: most})
 	if err == nil {
 		_, err = store.Settle(r.t.Context(), h, budget.Settlement{Actual: most})
@@ -76,7 +77,7 @@ func TestETAIsTheLaterOfQuotaAndBudget(t *testing.T) {
 func TestETAOfHeldMoney(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(40_000_000, time.Hour))
 	most := budget.Amounts{Cost: 39_999_000}
-	call := budget.Call{ID: wire.NewCallID(), Attempt: 1, Org: "acme", User: "alice", Key: "k1", Model: "gpt-4o"}
+	call := ledger.Call{ID: wire.NewCallID(), Attempt: 1, Org: "acme", User: "alice", Key: "k1", Model: "gpt-4o"}
 	if _, err := budget.New(r.rdb, budget.Options{}).Hold(t.Context(), budget.Terms{Limits: r.org.Limits, Call: call, Max: most, Expected: most}); err != nil {
 		t.Fatal(err)
 	}

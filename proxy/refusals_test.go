@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -93,14 +94,14 @@ func TestRefusalsAndWaitsAreCounted(t *testing.T) {
 	if refused, waited := r.refused("calls"); refused != 3 || waited != 1 {
 		t.Errorf("after more turns %d refused, %d waited; want 3, 1", refused, waited)
 	}
-	if err := r.store.Reset(t.Context(), calls, budget.Call{Org: "acme", User: "alice"}); err != nil {
+	if err := r.store.Reset(t.Context(), calls, ledger.Call{Org: "acme", User: "alice"}); err != nil {
 		t.Fatal(err)
 	}
 	r.await("the job is parked", func() bool { return r.parkedUntil().After(time.Now().Add(20 * time.Second)) })
 	one := budget.Amounts{Cost: 1}
 	held, err := r.store.Hold(t.Context(), budget.Terms{
 		Limits: r.org.Limits, Max: one, Expected: one,
-		Call: budget.Call{ID: wire.NewCallID(), Attempt: 1, Org: "acme", User: "alice", Key: "k1", Model: "gpt-4o"},
+		Call: ledger.Call{ID: wire.NewCallID(), Attempt: 1, Org: "acme", User: "alice", Key: "k1", Model: "gpt-4o"},
 	})
 	if err != nil {
 		t.Fatal(err)

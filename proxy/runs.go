@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -151,7 +152,7 @@ func parseBudget(text string) (w budgetWish, err error) {
 			return w, wrong("unknown member " + shorten(name))
 		}
 	}
-	if w.name == "" || !budget.ValidLabelValue(w.name) {
+	if w.name == "" || !ledger.ValidLabelValue(w.name) {
 		return w, wrong("the run must be 1 to 128 letters, digits and . _ - : / @ + = ~ # %")
 	}
 	return w, nil

@@ -45,7 +45,7 @@ func (r *rig) inRun(key string, header ...string) answer {
 func (r *rig) inRunNext(key string, header ...string) answer {
 	r.t.Helper()
 	r.until("no call is open", func() bool {
-		open, _, err := r.store.Ledger.OpenHolds(r.t.Context(), "acme", 1)
+		open, _, err := r.store.OpenHolds(r.t.Context(), "acme", 1)
 		return err == nil && len(open) == 0
 	})
 	return r.inRun(key, header...)

@@ -45,7 +45,7 @@ type usageLine struct {
 	Estimated int64 `json:"estimated_nano_usd"`
 }
 
-func newUsageLine(day, model string, s *budget.Sums) usageLine {
+func newUsageLine(day, model string, s *ledger.Sums) usageLine {
 	return usageLine{
 		Day: day, Model: model, Calls: s.Calls, Input: s.Input, Cached: s.Cached, Output: s.Output,
 		Cost: int64(s.Cost), Estimated: int64(s.Estimated),

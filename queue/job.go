@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/quota"
@@ -87,9 +87,9 @@ type Job struct {
 	// IP is the caller's address, for limits per address.
 	IP string
 	// Labels are those of the call.
-	Labels budget.Labels
+	Labels ledger.Labels
 	// Run is the run that the call belongs to, if any.
-	Run budget.RunPath
+	Run ledger.RunPath
 	// Batch is the batch that the job is a line of, if any.
 	Batch string
 	// Header holds the few request headers to forward, Query the raw query.
@@ -208,7 +208,7 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 		CallID: h["call"],
 		Class:  Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
 		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"], Notice: h["notice"],
-		Labels: budget.Labels(h["labels"]), Run: budget.RunPath(h["run"]), Batch: h["batch"],
+		Labels: ledger.Labels(h["labels"]), Run: ledger.RunPath(h["run"]), Batch: h["batch"],
 		Trace: h["trace"], Priority: lanePriority(h["lane"]), ByDeadline: h["seq"] > "1" && h["seq"] < "9",
 		State: State(h["state"]), Code: h["code"], Attempt: int(n("attempt")), Tries: int(n("tries")),
 		Retries: int(n("retries")), Again: instant(h["again"]), Limit: h["limit"],

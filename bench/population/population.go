@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -151,7 +152,7 @@ type span struct {
 // passes holds and settles all calls, block by block.
 func (s *simulation) passes(ctx context.Context) error {
 	for left := s.Calls; left > 0; left -= block {
-		calls := make([]budget.Call, min(block, left))
+		calls := make([]ledger.Call, min(block, left))
 		for i := range calls {
 			calls[i] = s.next()
 		}
@@ -180,13 +181,13 @@ func (s *simulation) passes(ctx context.Context) error {
 }
 
 // next returns the next call, by a user drawn from the skewed distribution.
-func (s *simulation) next() budget.Call {
+func (s *simulation) next() ledger.Call {
 	user := s.zipf.Uint64()
 	org := int(user) % s.Orgs
 	s.users[user]++
 	s.orgs[org]++
 	s.seq++
-	return budget.Call{
+	return ledger.Call{
 		ID: callID(time.Now(), s.seq), Org: "org" + strconv.Itoa(org), User: "user" + strconv.FormatUint(user, 10),
 		Key: "key" + strconv.FormatUint(user, 10), Model: "gpt-5", Provider: "openai", Endpoint: "chat.completions",
 		PriceVersion: "2026-11-01",

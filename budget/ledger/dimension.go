@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/llmguard/llmguard/budget"
 )
 
 // Dimension is one thing to group by: what a call has, as user, model or a label, which filters know
@@ -22,7 +20,7 @@ type Dimension struct {
 
 // part is a part of what was spent, which a query adds to one row.
 type part struct {
-	*budget.Call
+	*Call
 	at    *Moment
 	class string
 }
@@ -32,7 +30,7 @@ var dimensions = []Dimension{
 	{"org", true, true, func(p *part) string { return p.Org }},
 	{"user", true, true, func(p *part) string { return p.User }},
 	{"key", true, true, func(p *part) string { return p.Key }},
-	{"model", true, true, func(p *part) string { return budget.RollupModel(p.Model) }},
+	{"model", true, true, func(p *part) string { return RollupModel(p.Model) }},
 	{"provider", true, true, func(p *part) string { return p.Provider }},
 	{"endpoint", true, true, func(p *part) string { return p.Endpoint }},
 	{Run, false, true, func(p *part) string { return string(p.Run) }},
@@ -42,8 +40,8 @@ var dimensions = []Dimension{
 	{Class, true, false, func(p *part) string { return p.class }},
 }
 
-// Names of dimensions. The values of Run are paths: see [budget.RunPath]. Those of Class are of
-// [budget.Sums.ByClass].
+// Names of dimensions. The values of Run are paths: see [RunPath]. Those of Class are of
+// [Sums.ByClass].
 const (
 	Run   = "run"
 	Hour  = "hour"
@@ -80,7 +78,7 @@ func Groupings() []string {
 
 // LabelIn returns the label that a dimension's name stands for: label:NAME, or group alone.
 func LabelIn(dimension string) (label string, ok bool) {
-	if dimension == budget.GroupLabel {
+	if dimension == GroupLabel {
 		return dimension, true
 	}
 	return strings.CutPrefix(dimension, LabelPrefix)
@@ -89,7 +87,7 @@ func LabelIn(dimension string) (label string, ok bool) {
 // GroupingOf returns the dimension with this name. Every valid name of a label is one, because the
 // ledger may have labels that are no longer configured. The label group may be named without prefix.
 func GroupingOf(name string) (Dimension, error) {
-	if label, ok := LabelIn(name); ok && budget.ValidLabelName(label) {
+	if label, ok := LabelIn(name); ok && ValidLabelName(label) {
 		return Dimension{LabelPrefix + label, false, true, func(p *part) string { return p.Labels.Get(label) }}, nil
 	}
 	if i := slices.IndexFunc(dimensions, func(d Dimension) bool { return d.Name == name }); i >= 0 {
@@ -154,7 +152,7 @@ func (d Dimension) Label() string {
 }
 
 // Of returns the call's value; empty if it has none.
-func (d Dimension) Of(c *budget.Call) string { return d.of(&part{Call: c, at: &Moment{}}) }
+func (d Dimension) Of(c *Call) string { return d.of(&part{Call: c, at: &Moment{}}) }
 
 // Moment is the text of the time of a sum.
 type Moment struct {

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -26,19 +25,19 @@ type term struct {
 }
 
 // texts are what filters compare as text, in addition to dimensions.
-var texts = map[string]func(*budget.Entry) string{
-	"id": func(e *budget.Entry) string { return e.ID }, "job": func(e *budget.Entry) string { return e.JobID },
-	"batch": func(e *budget.Entry) string { return e.Batch },
-	"kind":  func(e *budget.Entry) string { return e.Kind }, "outcome": func(e *budget.Entry) string { return e.Outcome },
-	"class": func(e *budget.Entry) string { return e.Class }, "ip": func(e *budget.Entry) string { return e.IP },
-	"estimated": func(e *budget.Entry) string { return strconv.FormatBool(e.Estimated) },
+var texts = map[string]func(*Entry) string{
+	"id": func(e *Entry) string { return e.ID }, "job": func(e *Entry) string { return e.JobID },
+	"batch": func(e *Entry) string { return e.Batch },
+	"kind":  func(e *Entry) string { return e.Kind }, "outcome": func(e *Entry) string { return e.Outcome },
+	"class": func(e *Entry) string { return e.Class }, "ip": func(e *Entry) string { return e.IP },
+	"estimated": func(e *Entry) string { return strconv.FormatBool(e.Estimated) },
 }
 
 // numbers are what filters compare by size.
-var numbers = map[string]func(*budget.Entry) int64{
-	"cost":   func(e *budget.Entry) int64 { return int64(e.Cost) },
-	"status": func(e *budget.Entry) int64 { return int64(e.Status) },
-	"tokens": func(e *budget.Entry) int64 { return e.Usage.Input + e.Usage.Output },
+var numbers = map[string]func(*Entry) int64{
+	"cost":   func(e *Entry) int64 { return int64(e.Cost) },
+	"status": func(e *Entry) int64 { return int64(e.Status) },
+	"tokens": func(e *Entry) int64 { return e.Usage.Input + e.Usage.Output },
 }
 
 // MaxFilterTerms is how many conditions a filter can have.
@@ -146,7 +145,7 @@ func parseTerm(word string, label func(string) bool) (term, error) {
 		t.labelled = t.name == Run && label(t.name)
 		return t, nil
 	}
-	if !budget.ValidLabelName(t.name) || !label(t.name) {
+	if !ValidLabelName(t.name) || !label(t.name) {
 		return t, fmt.Errorf("%.40q is neither a label nor one of %s", t.name, strings.Join(FilterNames(), ", "))
 	}
 	t.dim, err = DimensionOf(LabelPrefix + t.name)
@@ -172,7 +171,7 @@ func numberOf(name, text string) (int64, error) {
 	return n, nil
 }
 
-// OfUser selects the calls of a user, whose id is a budget.ValidID.
+// OfUser selects the calls of a user, whose id is a ledger.ValidID.
 func OfUser(id string) Filter {
 	return Filter{[]term{{name: "user", op: "=", value: id, dim: By("user")[0]}}}
 }
@@ -181,7 +180,7 @@ func OfUser(id string) Filter {
 func (f Filter) Empty() bool { return len(f.terms) == 0 }
 
 // Fits reports whether the entry meets all conditions.
-func (f Filter) Fits(e *budget.Entry) bool {
+func (f Filter) Fits(e *Entry) bool {
 	for i := range f.terms {
 		if !f.terms[i].fits(e) {
 			return false
@@ -190,7 +189,7 @@ func (f Filter) Fits(e *budget.Entry) bool {
 	return true
 }
 
-func (t *term) fits(e *budget.Entry) bool {
+func (t *term) fits(e *Entry) bool {
 	switch {
 	case t.name == "":
 		return found(t.value, &e.Call)
@@ -205,7 +204,7 @@ func (t *term) fits(e *budget.Entry) bool {
 }
 
 // of reports whether a call has the value of a dimension.
-func (t *term) of(c *budget.Call) bool {
+func (t *term) of(c *Call) bool {
 	if t.dim.Name == Run {
 		return (t.op == "=") == t.ofRun(c)
 	}
@@ -213,7 +212,7 @@ func (t *term) of(c *budget.Call) bool {
 }
 
 // ofRun reports whether a call belongs to the run.
-func (t *term) ofRun(c *budget.Call) bool {
+func (t *term) ofRun(c *Call) bool {
 	named := ""
 	if t.labelled {
 		named = c.Labels.Get(Run)
@@ -248,7 +247,7 @@ func sized(op string, sign int) bool {
 }
 
 // found reports whether what names the call contains the text.
-func found(lower string, c *budget.Call) bool {
+func found(lower string, c *Call) bool {
 	for _, text := range []string{c.ID, c.User, c.Key, c.Model, c.JobID, c.Batch, string(c.Run)} {
 		if strings.Contains(strings.ToLower(text), lower) {
 			return true
@@ -273,14 +272,14 @@ func (f Filter) only(d Dimension) bool {
 }
 
 // takes is Fits for a sum; all conditions must be on dimensions.
-func (f Filter) takes(c *budget.Call) bool {
+func (f Filter) takes(c *Call) bool {
 	return !slices.ContainsFunc(f.terms, func(t term) bool { return !t.of(c) })
 }
 
 // user returns the only user whose calls the filter can select, or "".
 func (f Filter) user() string {
 	for _, t := range f.terms {
-		if t.name == "user" && t.op == "=" && budget.ValidID(t.value) {
+		if t.name == "user" && t.op == "=" && ValidID(t.value) {
 			return t.value
 		}
 	}

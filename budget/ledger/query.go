@@ -1,6 +1,6 @@
-// Package ledger answers questions about what was spent. One [Query] serves all views: the admin API,
-// the CLI, the console, top, statements and exports, so that their amounts agree to the nano-dollar.
-// Package budget writes the entries and sums that it reads.
+// Package ledger keeps what orgs were charged: entries, their sums, corrections and exports. One [Query] serves all
+// views of it: the admin API, the CLI, the console, top, statements and exports, so that their amounts agree to the
+// nano-dollar. Package budget writes an entry and its sums in the script that settles a call.
 package ledger
 
 import (
@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -45,7 +44,7 @@ const (
 type Report struct {
 	Source Source
 	Rows   []*Row // highest cost first
-	Total  budget.Sums
+	Total  Sums
 	Steps  int
 	// Since is set if what was spent before it is missing, because there are too many entries, or they
 	// are not in the ledger any more, or sums by the label were not kept yet. Then the sums are those
@@ -59,7 +58,7 @@ type Report struct {
 type Row struct {
 	Values []string // of Query.By, in order
 	Orgs   []string // that spent it
-	budget.Sums
+	Sums
 	Series map[int]pricing.Nano // cost by step; steps without cost are missing
 }
 
@@ -122,7 +121,7 @@ func (q *Query) label(kept func(string) bool) string {
 }
 
 // FromEntries reports whether the query needs ledger entries, which takes longer than sums.
-func (q *Query) FromEntries(books *budget.Ledger) bool {
+func (q *Query) FromEntries(books *Ledger) bool {
 	source, _ := q.source(books.SummedBy)
 	return source == FromEntries
 }
@@ -130,7 +129,7 @@ func (q *Query) FromEntries(books *budget.Ledger) bool {
 // reading is a query that is being answered.
 type reading struct {
 	*Query
-	books *budget.Ledger
+	books *Ledger
 	out   Report
 	label string // whose sums are read; "": none
 	class bool   // By has Class
@@ -142,7 +141,7 @@ type reading struct {
 
 // Read answers a query. It decides alone whether it adds up sums of days, of hours, by a label, or at
 // most MaxScan entries. Errors are of the store.
-func Read(ctx context.Context, books *budget.Ledger, q Query) (*Report, error) {
+func Read(ctx context.Context, books *Ledger, q Query) (*Report, error) {
 	r := newReading(books, &q)
 	for _, org := range q.Orgs {
 		if err := r.org(ctx, org); err != nil {
@@ -159,7 +158,7 @@ func Read(ctx context.Context, books *budget.Ledger, q Query) (*Report, error) {
 	return &r.out, nil
 }
 
-func newReading(books *budget.Ledger, q *Query) *reading {
+func newReading(books *Ledger, q *Query) *reading {
 	r := &reading{Query: q, books: books, rows: map[string]*Row{}, whole: map[time.Time]bool{}, class: q.by(Class)}
 	if q.Step > 0 {
 		r.out.Steps = int((q.To.Sub(q.From) + q.Step - 1) / q.Step)
@@ -189,14 +188,14 @@ func (r *reading) org(ctx context.Context, org string) error {
 	case r.out.Source == FromHours:
 		read = r.books.HourRollups
 	case user != "":
-		read = func(ctx context.Context, org string, from, to time.Time) ([]budget.Rollup, error) {
+		read = func(ctx context.Context, org string, from, to time.Time) ([]Rollup, error) {
 			return r.books.UserRollups(ctx, org, user, from, to)
 		}
 	}
 	list, err := read(ctx, org, r.From, r.To)
 	for i := range list {
 		s := &list[i]
-		c := budget.Call{Org: org, User: s.User, Key: s.Key, Provider: s.Provider, Endpoint: s.Endpoint, Model: s.Model}
+		c := Call{Org: org, User: s.User, Key: s.Key, Provider: s.Provider, Endpoint: s.Endpoint, Model: s.Model}
 		if !r.Filter.takes(&c) {
 			continue
 		}
@@ -214,10 +213,10 @@ func (r *reading) labelSums(ctx context.Context, org string) error {
 	if err != nil {
 		return err
 	}
-	since, err := r.books.SummedSince(ctx, org, r.label, budget.Span{From: r.From, To: r.To}, list)
+	since, err := r.books.SummedSince(ctx, org, r.label, Span{From: r.From, To: r.To}, list)
 	r.since(since)
 	for i := range list {
-		c := budget.Call{Org: org, Labels: budget.Labels("").With(r.label, list[i].Value)}
+		c := Call{Org: org, Labels: Labels("").With(r.label, list[i].Value)}
 		if r.Filter.takes(&c) {
 			r.add(&c, list[i].Begin, false, list[i].Sums)
 		}
@@ -227,20 +226,20 @@ func (r *reading) labelSums(ctx context.Context, org string) error {
 
 // Newest are an org's newest entries of a span, at most Most.
 type Newest struct {
-	Books *budget.Ledger
+	Books *Ledger
 	Org   string
-	budget.Span
+	Span
 	Most int
 }
 
-// Each calls fn with the entries, newest first, until it returns budget.ErrEnough. If entries were left out because
+// Each calls fn with the entries, newest first, until it returns ErrEnough. If entries were left out because
 // of Most, since is the time of the oldest that was read; otherwise zero.
-func (n Newest) Each(ctx context.Context, fn func(budget.Entry) error) (since time.Time, err error) {
+func (n Newest) Each(ctx context.Context, fn func(Entry) error) (since time.Time, err error) {
 	read, last := 0, time.Time{}
-	err = n.Books.Recent(ctx, n.Org, n.From, n.To, func(e budget.Entry) error {
+	err = n.Books.Recent(ctx, n.Org, n.From, n.To, func(e Entry) error {
 		if read == n.Most {
 			since = last
-			return budget.ErrEnough
+			return ErrEnough
 		}
 		read, last = read+1, e.At
 		return fn(e)
@@ -255,13 +254,13 @@ const settling = time.Minute
 // entries adds the newest entries.
 func (r *reading) entries(ctx context.Context, org string) error {
 	read, most, last, cut := 0, MaxScan/len(r.Orgs), time.Time{}, false
-	err := r.books.Recent(ctx, org, r.From.Add(-settling), r.To.Add(settling), func(e budget.Entry) error {
+	err := r.books.Recent(ctx, org, r.From.Add(-settling), r.To.Add(settling), func(e Entry) error {
 		if e.At.Before(r.From) || !e.At.Before(r.To) {
 			return nil
 		}
 		if read == most {
 			cut = true
-			return budget.ErrEnough
+			return ErrEnough
 		}
 		read++
 		last = e.At
@@ -291,7 +290,7 @@ func (r *reading) since(at time.Time) {
 }
 
 // add adds what a call, or calls with the same values, cost in the hour or UTC day of at.
-func (r *reading) add(c *budget.Call, at time.Time, hourly bool, sums budget.Sums) {
+func (r *reading) add(c *Call, at time.Time, hourly bool, sums Sums) {
 	begin := at
 	if hourly {
 		begin = at.UTC().Truncate(time.Hour)
@@ -312,7 +311,7 @@ func (r *reading) add(c *budget.Call, at time.Time, hourly bool, sums budget.Sum
 	}
 }
 
-func (r *reading) addPart(p *part, step int, sums budget.Sums) {
+func (r *reading) addPart(p *part, step int, sums Sums) {
 	r.name = r.name[:0]
 	for i := range r.By {
 		r.name = append(append(r.name, r.By[i].of(p)...), 0)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -23,7 +22,7 @@ type CallQuery struct {
 
 // CallPage is a part of the entries that were found.
 type CallPage struct {
-	Entries []budget.Entry
+	Entries []Entry
 	// Next is where to continue, as CallQuery.Before; empty if nothing is left.
 	Next string
 	// Since is set if entries before it were not searched, because there are too many.
@@ -32,9 +31,9 @@ type CallPage struct {
 
 // Search returns entries that fit the filter. It reads at most MaxScan entries, and then returns
 // what it has found, with a position to continue from.
-func Search(ctx context.Context, books *budget.Ledger, q CallQuery) (*CallPage, error) {
+func Search(ctx context.Context, books *Ledger, q CallQuery) (*CallPage, error) {
 	if made, ok := wire.CallTime(q.Filter.ID()); ok { // only these entries can have the id
-		first, last := budget.EntriesAround(made)
+		first, last := EntriesAround(made)
 		if first.After(q.From) {
 			q.From = first
 		}
@@ -43,22 +42,22 @@ func Search(ctx context.Context, books *budget.Ledger, q CallQuery) (*CallPage, 
 		}
 	}
 	var page CallPage
-	var last *budget.Entry
+	var last *Entry
 	read := 0
-	recent := func(fn func(budget.Entry) error) error {
+	recent := func(fn func(Entry) error) error {
 		if q.Before == "" {
 			return books.Recent(ctx, q.Org, q.From, q.To, fn)
 		}
 		return books.RecentBefore(ctx, q.Org, q.Before, q.From, fn)
 	}
-	err := recent(func(e budget.Entry) error {
+	err := recent(func(e Entry) error {
 		if !q.ByCost && len(page.Entries) == q.Limit {
 			page.Next = page.Entries[q.Limit-1].LedgerID
-			return budget.ErrEnough
+			return ErrEnough
 		}
 		if read == MaxScan {
 			page.Next, page.Since = last.LedgerID, last.At
-			return budget.ErrEnough
+			return ErrEnough
 		}
 		read++
 		last = &e
@@ -79,6 +78,6 @@ func Search(ctx context.Context, books *budget.Ledger, q CallQuery) (*CallPage, 
 
 // cutByCost keeps the n entries with the highest cost.
 func (p *CallPage) cutByCost(n int) {
-	slices.SortStableFunc(p.Entries, func(a, b budget.Entry) int { return cmp.Compare(b.Cost, a.Cost) })
+	slices.SortStableFunc(p.Entries, func(a, b Entry) int { return cmp.Compare(b.Cost, a.Cost) })
 	p.Entries = p.Entries[:min(n, len(p.Entries))]
 }

@@ -3,14 +3,13 @@ package admin
 import (
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // CallPage is a page of ledger entries.
 type CallPage struct {
 	Object string         `json:"object"` // always "list"
-	Data   []budget.Entry `json:"data"`
+	Data   []ledger.Entry `json:"data"`
 	// Next is where to continue, as the parameter before; empty if nothing is left.
 	Next string `json:"next"`
 	// Since is set if entries before it were not searched yet, because there are too many. Continue
@@ -45,7 +44,7 @@ func (h *usageHandler) searchCalls(c *call) (any, error) {
 	default:
 		return nil, invalid("sort", "sort must be newest or cost")
 	}
-	if q.Before != "" && (q.ByCost || !budget.ValidLedgerID(q.Before)) {
+	if q.Before != "" && (q.ByCost || !ledger.ValidLedgerID(q.Before)) {
 		return nil, invalid("before", "before must be next of a page that is not sorted by cost")
 	}
 	var page *ledger.CallPage
@@ -58,7 +57,7 @@ func (h *usageHandler) searchCalls(c *call) (any, error) {
 	}
 	out := CallPage{Object: "list", Data: page.Entries, Next: page.Next}
 	if out.Data == nil {
-		out.Data = []budget.Entry{}
+		out.Data = []ledger.Entry{}
 	}
 	if !page.Since.IsZero() {
 		out.Since = &page.Since

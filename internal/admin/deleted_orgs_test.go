@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -17,7 +18,7 @@ func TestDeletedOrgsStayInTheBooks(t *testing.T) {
 	sameDay(t)
 	d.expect(201, "POST", "/orgs", `{"id":"fleeting"}`, "")
 	most := budget.Amounts{Cost: 3 * dollar}
-	h, err := d.books.Hold(t.Context(), budget.Terms{Max: most, Expected: most, Call: budget.Call{
+	h, err := d.books.Hold(t.Context(), budget.Terms{Max: most, Expected: most, Call: ledger.Call{
 		ID: wire.NewCallID(), Org: "fleeting", User: "u", Key: "k", Model: "gpt-4o", Provider: "openai", Endpoint: "chat.completions",
 	}})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/tenants"
@@ -56,7 +57,7 @@ type explainer struct {
 	user   *settings.User
 	key    *settings.Key
 	of     settings.Membership
-	who    budget.Call
+	who    ledger.Call
 	models []string
 	out    Explanation
 }
@@ -102,7 +103,7 @@ func (h *limitHandler) explainer(c *call) (*explainer, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.who = budget.Call{Org: e.org.ID, User: e.user.ID, Endpoint: cmp.Or(q.Get("endpoint"), "chat.completions")}
+	e.who = ledger.Call{Org: e.org.ID, User: e.user.ID, Endpoint: cmp.Or(q.Get("endpoint"), "chat.completions")}
 	if e.key != nil {
 		e.who.Key = e.key.ID
 	}

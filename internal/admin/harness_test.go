@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/app/front"
@@ -268,7 +269,7 @@ func (d *deployment) audited(fields, before, after string) {
 }
 
 // spend charges a user's call to limits.
-func (d *deployment) spend(call budget.Call, st budget.Settlement, limits ...budget.Limit) {
+func (d *deployment) spend(call ledger.Call, st budget.Settlement, limits ...budget.Limit) {
 	d.t.Helper()
 	call.ID = wire.NewCallID()
 	h, err := d.books.Hold(d.t.Context(), budget.Terms{Limits: limits, Call: call, Max: st.Actual, Expected: st.Actual})

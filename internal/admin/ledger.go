@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -39,7 +40,7 @@ func (h *ledgerHandler) listLedger(c *call) (any, error) {
 		return nil, invalid("order", "order must be oldest or newest")
 	}
 	return streamed(func(line func(any) error) error {
-		return read(c.r.Context(), org, from, to, func(e budget.Entry) error {
+		return read(c.r.Context(), org, from, to, func(e ledger.Entry) error {
 			if !only.Fits(&e) {
 				return nil
 			}
@@ -59,7 +60,7 @@ func (h *ledgerHandler) listCorrections(c *call) (any, error) {
 		return nil, err
 	}
 	return streamed(func(line func(any) error) error {
-		return h.opts.Budget.Ledger.Audit(c.r.Context(), org, from, to, func(r budget.AuditRecord) error { return line(r) })
+		return h.opts.Budget.Ledger.Audit(c.r.Context(), org, from, to, func(r ledger.AuditRecord) error { return line(r) })
 	}), nil
 }
 
@@ -116,8 +117,8 @@ func (h *ledgerHandler) createCorrection(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := budget.Adjustment{
-		ID: n.ID, Call: budget.Call{Org: org, User: n.User, Key: n.Key, Model: n.Model}, By: by, Charged: true,
+	a := ledger.Adjustment{
+		ID: n.ID, Call: ledger.Call{Org: org, User: n.User, Key: n.Key, Model: n.Model}, By: by, Charged: true,
 		Reason: c.why,
 	}
 	if err := c.needed("A correction needs a reason"); err != nil {
@@ -145,19 +146,20 @@ func (h *ledgerHandler) createCorrection(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	var limits []budget.Limit
 	if n.Limits {
-		a.Limits, err = h.opts.LimitsOf(a.Call)
+		limits, err = h.opts.LimitsOf(a.Call)
 		if err != nil {
 			return nil, err
 		}
 	}
-	done, err := h.opts.Budget.Ledger.Adjust(c.r.Context(), a)
+	done, err := h.opts.Budget.Adjust(c.r.Context(), a, limits...)
 	if err != nil {
 		return nil, corrected(err)
 	}
 	return created{Corrected{
 		a.ID, org, a.Call.User, int64(a.Amount), a.By, done.At.UTC(), done.Replayed,
-		costNames(a.Limits), append([]string{}, done.Runs...),
+		costNames(limits), append([]string{}, done.Runs...),
 	}}, nil
 }
 
@@ -176,13 +178,13 @@ func signed(text string) (pricing.Nano, error) {
 }
 
 // charged finds the call to correct, and checks the other fields against it.
-func (h *ledgerHandler) charged(c *call, org string, n *correction) (budget.Call, error) {
+func (h *ledgerHandler) charged(c *call, org string, n *correction) (ledger.Call, error) {
 	made, ok := wire.CallTime(n.Call)
 	if !ok {
 		const text = "call %s: this is not a call's id (26 letters and digits)"
-		return budget.Call{}, invalid("call", text, cut(n.Call))
+		return ledger.Call{}, invalid("call", text, cut(n.Call))
 	}
-	found, ok, err := budget.FindCall(c.r.Context(), h.opts.Budget.Ledger.Entries, org, n.Call, made)
+	found, ok, err := ledger.FindCall(c.r.Context(), h.opts.Budget.Ledger.Entries, org, n.Call, made)
 	if err != nil {
 		return found, err
 	}
@@ -216,15 +218,15 @@ func costNames(limits []budget.Limit) []string {
 // corrected converts an error of a correction.
 func corrected(err error) error {
 	switch {
-	case errors.Is(err, budget.ErrNotListed), errors.Is(err, budget.ErrConflict):
+	case errors.Is(err, ledger.ErrNotListed), errors.Is(err, ledger.ErrConflict):
 		return conflict("changed_meanwhile",
 			"Another administrator has just made this change, or the id is already in use: "+err.Error())
 	case errors.Is(err, budget.ErrUnavailable):
 		return err
 	}
-	if errors.Is(err, budget.ErrBelowZero) {
+	if errors.Is(err, ledger.ErrBelowZero) {
 		return wire.BadRequest("amount", "below_zero", "A correction cannot take a charge below zero: %s",
-			strings.TrimPrefix(err.Error(), budget.ErrBelowZero.Error()+": "))
+			strings.TrimPrefix(err.Error(), ledger.ErrBelowZero.Error()+": "))
 	}
 	return invalid("", "%v", err)
 }

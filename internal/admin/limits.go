@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -75,7 +76,7 @@ var units = map[budget.Metric]string{
 type limitHandler struct{ base }
 
 // limitsOf returns the limits of an org, or those that apply to a user and a key. It sets the user whose key it is.
-func (h *limitHandler) limitsOf(who *budget.Call) ([]budget.Limit, error) {
+func (h *limitHandler) limitsOf(who *ledger.Call) ([]budget.Limit, error) {
 	if h.dir.isAll(who.Org) {
 		return h.defaultLimits(who.User, who.Key)
 	}
@@ -95,7 +96,7 @@ func (h *limitHandler) limitsOf(who *budget.Call) ([]budget.Limit, error) {
 
 func (h *limitHandler) listLimits(c *call) (any, error) {
 	org, q := c.r.PathValue("org"), c.r.URL.Query()
-	who := budget.Call{Org: org, User: q.Get("user"), Key: q.Get("key")}
+	who := ledger.Call{Org: org, User: q.Get("user"), Key: q.Get("key")}
 	owner, err := ownerOf(c)
 	if err != nil {
 		return nil, err
@@ -132,7 +133,7 @@ func address(text string) (string, error) {
 }
 
 // viewLimits shows limits with their usage by the subjects of who.
-func (h *limitHandler) viewLimits(c *call, org string, limits []budget.Limit, who budget.Call) ([]Limit, error) {
+func (h *limitHandler) viewLimits(c *call, org string, limits []budget.Limit, who ledger.Call) ([]Limit, error) {
 	var known []budget.Limit
 	for _, l := range limits {
 		if l.Mode != budget.Off && !h.dir.isAll(org) && l.Tells(who) {
@@ -145,7 +146,7 @@ func (h *limitHandler) viewLimits(c *call, org string, limits []budget.Limit, wh
 	}
 	var burns *budget.Burns
 	if len(statuses) > 0 {
-		burns, err = h.opts.Budget.Ledger.Burns(c.r.Context(), org, c.start)
+		burns, err = h.opts.Budget.Burns(c.r.Context(), org, c.start)
 		if err != nil {
 			return nil, err
 		}
@@ -205,7 +206,7 @@ func (h *limitHandler) shadowSince(c *call, org string, limits []budget.Limit) (
 
 // limit returns a limit of the org, a user or a key by name.
 func (h *limitHandler) limit(org, user, key, name string) (*budget.Limit, error) {
-	limits, err := h.limitsOf(&budget.Call{Org: org, User: user, Key: key})
+	limits, err := h.limitsOf(&ledger.Call{Org: org, User: user, Key: key})
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +255,7 @@ func (h *limitHandler) showLimit(c *call, org, owner, name string) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	who := budget.Call{Org: org}
+	who := ledger.Call{Org: org}
 	if kind, id := settings.SplitOwner(owner); kind == "user" {
 		who.User = id
 	}

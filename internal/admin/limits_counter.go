@@ -2,6 +2,7 @@ package admin
 
 import (
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -25,7 +26,7 @@ func (h *limitHandler) resetLimit(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	who := budget.Call{Org: org, User: how.User, Key: how.Key, IP: ip, Labels: labels}
+	who := ledger.Call{Org: org, User: how.User, Key: how.Key, IP: ip, Labels: labels}
 	if h.dir.isAll(org) {
 		return nil, invalid("org", "Each org has its own counters. Name one org")
 	}

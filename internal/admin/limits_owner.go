@@ -2,6 +2,7 @@ package admin
 
 import (
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -33,9 +34,9 @@ func (h *limitHandler) limitsOfOwner(org, owner string) ([]budget.Limit, error) 
 	kind, id := settings.SplitOwner(owner)
 	switch kind {
 	case "user":
-		return h.limitsOf(&budget.Call{Org: org, User: id})
+		return h.limitsOf(&ledger.Call{Org: org, User: id})
 	case "org":
-		return h.limitsOf(&budget.Call{Org: org})
+		return h.limitsOf(&ledger.Call{Org: org})
 	case "plan":
 		if err := h.dir.known(org); err != nil && !h.dir.isAll(org) {
 			return nil, err

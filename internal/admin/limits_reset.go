@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -96,7 +97,7 @@ func (h *resetHandler) chosen(org string, how *limitsReset) (
 	if h.dir.isAll(org) {
 		return nil, nil, invalid("org", "Each org has its own counters. Name one org")
 	}
-	who := budget.Call{Org: org, User: how.User, Key: how.Key}
+	who := ledger.Call{Org: org, User: how.User, Key: how.Key}
 	if _, err := h.limits.limitsOf(&who); err != nil { // unknown, or not of that user
 		return nil, nil, err
 	}

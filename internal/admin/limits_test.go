@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -39,10 +40,10 @@ func (d *deployment) limit(path, name string) object {
 // What was charged and what is held is reported for the requested subject.
 func TestUseOfLimits(t *testing.T) {
 	d := deploy(t)
-	d.spend(budget.Call{Org: "acme", User: "alice"}, budget.Settlement{Actual: budget.Amounts{Cost: 3 * dollar}}, month,
+	d.spend(ledger.Call{Org: "acme", User: "alice"}, budget.Settlement{Actual: budget.Amounts{Cost: 3 * dollar}}, month,
 		daily)
-	d.spend(budget.Call{Org: "acme", User: "bob"}, budget.Settlement{Actual: budget.Amounts{Cost: dollar}}, month, daily)
-	open := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "alice"}
+	d.spend(ledger.Call{Org: "acme", User: "bob"}, budget.Settlement{Actual: budget.Amounts{Cost: dollar}}, month, daily)
+	open := ledger.Call{ID: wire.NewCallID(), Org: "acme", User: "alice"}
 	_, err := d.books.Hold(t.Context(), budget.Terms{Limits: []budget.Limit{month, daily}, Call: open, Max: budget.Amounts{Cost: 2 * dollar}})
 	if err != nil {
 		t.Fatal(err)
@@ -64,9 +65,9 @@ func TestUseOfLimits(t *testing.T) {
 func TestResetLimit(t *testing.T) {
 	d := deploy(t)
 	for _, user := range []string{"alice", "bob"} {
-		d.spend(budget.Call{Org: "acme", User: user}, budget.Settlement{Actual: budget.Amounts{Cost: 3 * dollar}}, daily)
+		d.spend(ledger.Call{Org: "acme", User: user}, budget.Settlement{Actual: budget.Amounts{Cost: 3 * dollar}}, daily)
 	}
-	open := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "alice"}
+	open := ledger.Call{ID: wire.NewCallID(), Org: "acme", User: "alice"}
 	_, err := d.books.Hold(t.Context(), budget.Terms{Limits: []budget.Limit{daily}, Call: open, Max: budget.Amounts{Cost: 2 * dollar}})
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +88,7 @@ func TestResetLimit(t *testing.T) {
 func TestReopenLimits(t *testing.T) {
 	d := deploy(t)
 	hold := func() error {
-		call := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "alice"}
+		call := ledger.Call{ID: wire.NewCallID(), Org: "acme", User: "alice"}
 		_, err := d.books.Hold(t.Context(), budget.Terms{Limits: []budget.Limit{daily}, Call: call, Max: budget.Amounts{Cost: 1}})
 		return err
 	}

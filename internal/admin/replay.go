@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
@@ -96,7 +95,7 @@ func (h *replayer) replayed(ctx context.Context, trace *simulate.Trace, o *setti
 func (h *replayer) lastCalls(ctx context.Context, org string, now time.Time, out *Replay) (*simulate.Trace, error) {
 	r := simulate.NewReader()
 	since, err := ledger.Newest{
-		Books: h.opts.Budget.Ledger, Org: org, Span: budget.Span{From: now.AddDate(0, 0, -out.Days), To: now},
+		Books: h.opts.Budget.Ledger, Org: org, Span: ledger.Span{From: now.AddDate(0, 0, -out.Days), To: now},
 		Most: replayCalls,
 	}.Each(ctx, r.Entry)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/top"
@@ -346,13 +345,13 @@ func (s *Server) spendingRoutes() []Operation {
 			Summary: "Stream ledger entries as JSON lines; if an error occurs, it is the last line",
 			Query: append([]parameter{{name: "order", text: "oldest or newest first; default: oldest"}, filterParameter},
 				periodParameters...),
-			Lines: true, Answer: budget.Entry{}, serve: s.ledger.listLedger,
+			Lines: true, Answer: ledger.Entry{}, serve: s.ledger.listLedger,
 			Commands: []Command{{Use: "usage entries", Own: true}},
 		},
 		{
 			Name: "listCorrections", Method: http.MethodGet, Path: "/orgs/{org}/corrections",
 			Summary: "Stream manual corrections of the org's bill, oldest first", Query: periodParameters,
-			Lines: true, Answer: budget.AuditRecord{}, serve: s.ledger.listCorrections,
+			Lines: true, Answer: ledger.AuditRecord{}, serve: s.ledger.listCorrections,
 			Commands: []Command{{
 				Use: "usage audit", Short: "List manual billing corrections", Example: "usage audit --from 2026-11", Orgs: "ledgers",
 				None: "no corrections in the period",

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
@@ -67,7 +68,7 @@ type Options struct {
 	// Simulate returns the policy that results from these orgs, for replays; nil: no replays.
 	Simulate func([]settings.Org) (simulate.Policy, error)
 	// LimitsOf returns the limits that applied to a call in the ledger.
-	LimitsOf func(budget.Call) ([]budget.Limit, error)
+	LimitsOf func(ledger.Call) ([]budget.Limit, error)
 	// Applied puts a committed change into effect in this process.
 	Applied func()
 	// Failures counts wrong keys, together with those sent to other listeners of this process;

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 )
@@ -175,7 +174,7 @@ func (h *usageHandler) dimensionNames() []string {
 	}
 	for _, o := range h.opts.Policy().Orgs {
 		if len(o.Groups) > 0 {
-			labels = append(labels, budget.GroupLabel)
+			labels = append(labels, ledger.GroupLabel)
 			break
 		}
 	}

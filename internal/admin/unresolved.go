@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // Unresolved is a charge that arrived too late to be booked, with the ledger's last entry of
 // its call.
 type Unresolved struct {
-	budget.Entry
+	ledger.Entry
 	Booked *Booked `json:"booked" col:"booked;=booked"`
 }
 
@@ -36,7 +37,7 @@ type resolution struct {
 	By     string `json:"by,omitempty" help:"with --config: who makes the change (default: your OS user); otherwise the administrator"` // author; only for local commands
 }
 
-func viewUnresolved(u budget.Unresolved) Unresolved {
+func viewUnresolved(u ledger.Unresolved) Unresolved {
 	v := Unresolved{Entry: u.Entry}
 	if u.Booked != nil {
 		v.Booked = &Booked{u.Booked.Kind, int64(u.Booked.Total)}
@@ -54,12 +55,12 @@ func (h *ledgerHandler) listUnresolved(c *call) (any, error) {
 }
 
 // unresolved reads an org's list, with the ledger entries of its calls.
-func (h *ledgerHandler) unresolved(c *call, org string) ([]budget.Unresolved, error) {
-	list, err := h.opts.Budget.Ledger.Reconcile(c.r.Context(), org, budget.MostReconcile)
+func (h *ledgerHandler) unresolved(c *call, org string) ([]ledger.Unresolved, error) {
+	list, err := h.opts.Budget.Ledger.Reconcile(c.r.Context(), org, ledger.MostReconcile)
 	if err != nil {
 		return nil, err
 	}
-	return budget.JoinLedger(c.r.Context(), h.opts.Budget.Ledger.Entries, org, list, wire.CallTime)
+	return ledger.JoinLedger(c.r.Context(), h.opts.Budget.Ledger.Entries, org, list, wire.CallTime)
 }
 
 // resolve books or drops a charge of the list.
@@ -76,7 +77,7 @@ func (h *ledgerHandler) resolve(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := budget.Resolution{Charge: n.Action == "charge", By: by, Reason: c.why}
+	r := ledger.Resolution{Charge: n.Action == "charge", By: by, Reason: c.why}
 	if err := c.needed("A correction needs a reason"); err != nil {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func (h *ledgerHandler) resolve(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	u, err := budget.FindUnresolved(list, id, n.Attempt)
+	u, err := ledger.FindUnresolved(list, id, n.Attempt)
 	if err != nil {
 		return nil, notFound(err, org)
 	}
@@ -94,25 +95,26 @@ func (h *ledgerHandler) resolve(c *call) (any, error) {
 			return nil, conflict("booked_already", fmt.Sprintf(text, u.Booked.Kind, u.Booked.Total.Short()))
 		}
 	}
+	var limits []budget.Limit
 	if r.Charge && n.Limits {
-		r.Limits, err = h.opts.LimitsOf(u.Call)
+		limits, err = h.opts.LimitsOf(u.Call)
 		if err != nil {
 			return nil, err
 		}
 	}
-	done, err := h.opts.Budget.Ledger.Resolve(c.r.Context(), u.Entry, r)
+	done, err := h.opts.Budget.Resolve(c.r.Context(), u.Entry, r, limits...)
 	if err != nil {
 		return nil, corrected(err)
 	}
 	return Corrected{
 		ID: u.ID, Org: org, User: u.User, Amount: int64(u.Cost), By: by, At: c.start.UTC(),
-		Limits: costNames(r.Limits), Runs: append([]string{}, done.Runs...),
+		Limits: costNames(limits), Runs: append([]string{}, done.Runs...),
 	}, nil
 }
 
 // notFound explains why no charge matches.
 func notFound(err error, org string) error {
-	var several *budget.AttemptsError
+	var several *ledger.AttemptsError
 	if errors.As(err, &several) {
 		return wire.BadRequest("attempt", "missing_field", "%d attempts of the call are on the list. Name one",
 			several.Attempts)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/pricing"
@@ -49,8 +48,8 @@ type UsageLine struct {
 }
 
 // Sums returns the totals as the ledger has them.
-func (s *UsageSums) Sums() budget.Sums {
-	return budget.Sums{
+func (s *UsageSums) Sums() ledger.Sums {
+	return ledger.Sums{
 		Cost: pricing.Nano(s.Cost), Calls: s.Calls, Input: s.Input, Cached: s.Cached, Written: s.Written, Output: s.Output,
 		Split: pricing.Split(s.Costs), Adjusted: pricing.Nano(s.Adjusted), Estimated: pricing.Nano(s.Estimated),
 		Overrun: pricing.Nano(s.Overrun),
@@ -99,14 +98,14 @@ type UsageSums struct {
 	Adjusted  int64 `json:"adjusted_nano_usd"`
 	// Costs breaks the cost down by token class. The rest was charged without the provider's
 	// usage, or adjusted.
-	Costs budget.Costs `json:"costs_nano_usd"`
+	Costs ledger.Costs `json:"costs_nano_usd"`
 }
 
-func usageSums(s budget.Sums) UsageSums {
+func usageSums(s ledger.Sums) UsageSums {
 	return UsageSums{
 		Calls: s.Calls, Input: s.Input, Cached: s.Cached, Written: s.Written, Output: s.Output,
 		Cost: int64(s.Cost), Estimated: int64(s.Estimated), Overrun: int64(s.Overrun), Adjusted: int64(s.Adjusted),
-		Costs: budget.Costs(s.Split),
+		Costs: ledger.Costs(s.Split),
 	}
 }
 
@@ -189,7 +188,7 @@ func (h *usageHandler) by(names []string) ([]ledger.Dimension, error) {
 		return nil, invalid("by", "by: %v", err)
 	}
 	named := func(l guard.Label) bool { return l.Name == label }
-	if label != "" && label != budget.GroupLabel && !slices.ContainsFunc(h.opts.Policy().Labels, named) {
+	if label != "" && label != ledger.GroupLabel && !slices.ContainsFunc(h.opts.Policy().Labels, named) {
 		return nil, invalid("by", "There is no label %.40q in the configuration", label)
 	}
 	return by, nil
@@ -232,7 +231,7 @@ func instant(name, text string, now time.Time) (begin, end time.Time, err error)
 }
 
 // labelsOf parses labels of a query, name=value.
-func labelsOf(pairs []string) (budget.Labels, error) {
+func labelsOf(pairs []string) (ledger.Labels, error) {
 	values := map[string]string{}
 	for _, pair := range pairs {
 		name, value, _ := strings.Cut(pair, "=")
@@ -242,8 +241,8 @@ func labelsOf(pairs []string) (budget.Labels, error) {
 }
 
 // newLabels checks labels of a request.
-func newLabels(values map[string]string) (budget.Labels, error) {
-	labels, err := budget.NewLabels(values)
+func newLabels(values map[string]string) (ledger.Labels, error) {
+	labels, err := ledger.NewLabels(values)
 	if err != nil {
 		return "", invalid("label", "label: %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/admin"
 )
 
@@ -18,7 +19,7 @@ func (d *deployment) inRuns() {
 	d.t.Helper()
 	sameDay(d.t)
 	d.books.SumLabels([]string{"run"})
-	for _, call := range []budget.Call{
+	for _, call := range []ledger.Call{
 		{User: "alice", Run: "run_a"}, {User: "alice", Run: "run_a/run_b"}, {User: "bob", Labels: "project=web,run=nightly"},
 	} {
 		call.Org, call.Key, call.Model, call.Provider, call.Endpoint = "acme", "k1", "gpt-4o", "openai", "chat.completions"

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -24,7 +25,7 @@ func (d *deployment) spent() (today, yesterday string) {
 		{"alice", "k2", "gpt-5", "spare", "chat.completions", 1, false},
 		{"bob", "b1", "gpt-4o", "openai", "chat.completions", 2 * dollar, false},
 	} {
-		call := budget.Call{
+		call := ledger.Call{
 			Org: "acme", User: one.user, Key: one.key, Model: one.model, Provider: one.provider,
 			Endpoint: one.endpoint,
 		}
@@ -124,8 +125,8 @@ func TestUsageOfPeriods(t *testing.T) {
 func TestUsageHasCorrections(t *testing.T) {
 	d := deploy(t)
 	d.spent()
-	_, err := d.books.Ledger.Adjust(t.Context(), budget.Adjustment{
-		ID: "refund-1", Call: budget.Call{Org: "acme", User: "bob"}, Amount: -dollar, By: "ops", Reason: "refund",
+	_, err := d.books.Adjust(t.Context(), ledger.Adjustment{
+		ID: "refund-1", Call: ledger.Call{Org: "acme", User: "bob"}, Amount: -dollar, By: "ops", Reason: "refund",
 	})
 	if err != nil {
 		t.Fatal(err)

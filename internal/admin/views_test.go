@@ -36,15 +36,15 @@ type history struct {
 func (h *history) charge() {
 	h.t.Helper()
 	pick := func(list ...string) string { return list[h.rng.IntN(len(list))] }
-	labels, err := budget.NewLabels(map[string]string{"project": pick("", "web", "app"), "run": pick("", "nightly", "x")})
+	labels, err := ledger.NewLabels(map[string]string{"project": pick("", "web", "app"), "run": pick("", "nightly", "x")})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	user := pick("alice", "bob")
-	c := budget.Call{
+	c := ledger.Call{
 		Org: "acme", User: user, Key: user + pick("-k1", "-k2"), Model: pick("gpt-4o", "o3", strings.Repeat("long", 40)),
 		Provider: pick("openai", "spare"), Endpoint: pick("chat.completions", "responses"), Labels: labels,
-		Run: budget.RunPath(pick("", "run_a", "run_a/run_b")),
+		Run: ledger.RunPath(pick("", "run_a", "run_a/run_b")),
 	}
 	cost := func() pricing.Nano { return pricing.Nano(h.rng.Int64N(100_000_000)) }
 	switch h.rng.IntN(6) {
@@ -53,8 +53,8 @@ func (h *history) charge() {
 	case 1:
 		h.spend(c, budget.Settlement{Estimated: true, Actual: budget.Amounts{Cost: cost()}})
 	case 2:
-		a := budget.Adjustment{ID: wire.NewCallID(), Call: c, Amount: cost() - 50_000_000, By: "ops", Reason: "test", Charged: true}
-		if _, err := h.books.Ledger.Adjust(h.t.Context(), a); err != nil && !errors.Is(err, budget.ErrBelowZero) {
+		a := ledger.Adjustment{ID: wire.NewCallID(), Call: c, Amount: cost() - 50_000_000, By: "ops", Reason: "test", Charged: true}
+		if _, err := h.books.Adjust(h.t.Context(), a); err != nil && !errors.Is(err, ledger.ErrBelowZero) {
 			h.t.Fatal(err)
 		}
 	default:
@@ -173,9 +173,9 @@ func TestViewsAgree(t *testing.T) {
 	h.write()
 
 	period := url.Values{"from": {begin.Format(time.RFC3339)}, "to": {today.Format(time.RFC3339)}}
-	var entries []budget.Entry
+	var entries []ledger.Entry
 	for line := range strings.Lines(h.get("/orgs/acme/ledger?"+period.Encode(), nil)) {
-		var e budget.Entry
+		var e ledger.Entry
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestViewsAgree(t *testing.T) {
 }
 
 // want adds up the entries by a dimension, independently of the query.
-func want(t *testing.T, entries []budget.Entry, by, zone string) amounts {
+func want(t *testing.T, entries []ledger.Entry, by, zone string) amounts {
 	t.Helper()
 	in, err := time.LoadLocation(zone)
 	if err != nil {
@@ -206,7 +206,7 @@ func want(t *testing.T, entries []budget.Entry, by, zone string) amounts {
 	for i := range entries {
 		e := &entries[i]
 		value := map[string]string{
-			"org": "acme", "user": e.User, "key": e.Key, "model": budget.RollupModel(e.Model), "provider": e.Provider,
+			"org": "acme", "user": e.User, "key": e.Key, "model": ledger.RollupModel(e.Model), "provider": e.Provider,
 			"endpoint": e.Endpoint, "run": string(e.Run), "label:project": e.Labels.Get("project"), "label:run": e.Labels.Get("run"),
 			"hour": e.At.In(in).Truncate(time.Hour).Format(time.RFC3339), "day": e.At.In(in).Format(time.DateOnly),
 			"month": e.At.In(in).Format("2006-01"),
@@ -223,7 +223,7 @@ func want(t *testing.T, entries []budget.Entry, by, zone string) amounts {
 	return out
 }
 
-func (h *history) usageAgrees(entries []budget.Entry, period url.Values, by, zone string) {
+func (h *history) usageAgrees(entries []ledger.Entry, period url.Values, by, zone string) {
 	h.t.Helper()
 	q := url.Values{"from": period["from"], "to": period["to"], "by": {by}, "tz": {zone}}
 	for _, filter := range []string{"", "cost>-1000000"} { // the second needs entries
@@ -242,7 +242,7 @@ func (h *history) usageAgrees(entries []budget.Entry, period url.Values, by, zon
 	}
 }
 
-func (h *history) spendAgrees(entries []budget.Entry, period url.Values, by string) {
+func (h *history) spendAgrees(entries []ledger.Entry, period url.Values, by string) {
 	h.t.Helper()
 	for _, step := range []string{"24h", "1h", "15m"} {
 		var s admin.Spend
@@ -263,7 +263,7 @@ func (h *history) spendAgrees(entries []budget.Entry, period url.Values, by stri
 }
 
 // booksAgree compares the search for calls, statements and FOCUS exports, in months.
-func (h *history) booksAgree(entries []budget.Entry, period url.Values) {
+func (h *history) booksAgree(entries []ledger.Entry, period url.Values) {
 	h.t.Helper()
 	total := want(h.t, entries, "org", "UTC")["acme"]
 	var page admin.CallPage

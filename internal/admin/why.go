@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -25,7 +26,7 @@ type Why struct {
 	WaitsFor string `json:"waits_for,omitempty"`
 	// Job is the job; Entries are the call's ledger entries.
 	Job     *JobLine       `json:"job,omitempty"`
-	Entries []budget.Entry `json:"entries,omitempty"`
+	Entries []ledger.Entry `json:"entries,omitempty"`
 	// Limits are those that apply, with their current state; spend caps have their scope in
 	// Cap.
 	Limits []WhyLimit `json:"limits"`
@@ -36,7 +37,7 @@ type Why struct {
 
 	limits []budget.Limit // that apply to it
 	caps   []budget.Cap
-	who    budget.Call
+	who    ledger.Call
 	want   *budget.Amounts // what it holds when it starts; nil if unknown
 	before ahead
 }
@@ -158,7 +159,7 @@ func (h *whyHandler) whyJob(c *call, id, only string) (*Why, error) {
 func (h *whyHandler) explainJob(c *call, q *queue.Queue, j *queue.Job) (*Why, error) {
 	l := JobLineOf(j)
 	w := &Why{Kind: "job", Org: j.Org, User: j.User, Job: &l, want: &budget.Amounts{Cost: j.Cost, Tokens: j.Tokens}}
-	w.who = budget.Call{
+	w.who = ledger.Call{
 		Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Labels: j.Labels, Model: j.Model, Endpoint: string(j.Endpoint),
 	}
 	var err error
@@ -193,7 +194,7 @@ func (w *Why) sameAddress(ip string) bool {
 	if i := slices.IndexFunc(w.limits, func(l budget.Limit) bool { return l.Subject == budget.IP }); i >= 0 {
 		l = w.limits[i]
 	}
-	return l.Same(budget.Call{IP: ip}, w.who)
+	return l.Same(ledger.Call{IP: ip}, w.who)
 }
 
 // maxAhead is how many of an org's waiting jobs are read.
@@ -255,7 +256,7 @@ func (h *whyHandler) whyCall(c *call, id, only string) (*Why, error) {
 		return nil, nil
 	}
 	for _, org := range h.dir.orgsOf(only) {
-		entries, err := budget.EntriesOf(c.r.Context(), h.opts.Budget.Ledger.Entries, org, id, made)
+		entries, err := ledger.EntriesOf(c.r.Context(), h.opts.Budget.Ledger.Entries, org, id, made)
 		if err != nil {
 			return nil, err
 		}
@@ -266,7 +267,7 @@ func (h *whyHandler) whyCall(c *call, id, only string) (*Why, error) {
 	return nil, nil
 }
 
-func (h *whyHandler) explainCall(entries []budget.Entry) (*Why, error) {
+func (h *whyHandler) explainCall(entries []ledger.Entry) (*Why, error) {
 	e := entries[0]
 	w := &Why{Kind: "call", Org: e.Org, User: e.User, Entries: entries, who: e.Call}
 	if e.HeldNano > 0 || e.HeldTokens > 0 {
@@ -303,7 +304,7 @@ func (h *whyHandler) whyUser(c *call, id, only string) (*Why, error) {
 	if in == nil {
 		return nil, nil
 	}
-	w := &Why{Kind: "user", Org: found[0], User: id, who: budget.Call{Org: found[0], User: id}, caps: h.opts.Policy().Caps}
+	w := &Why{Kind: "user", Org: found[0], User: id, who: ledger.Call{Org: found[0], User: id}, caps: h.opts.Policy().Caps}
 	for _, l := range in.LimitsFor(id, "") {
 		if l.Mode != budget.Off && l.Tells(w.who) {
 			w.limits = append(w.limits, l)
@@ -338,7 +339,7 @@ func (h *whyHandler) waitingJob(c *call, w *Why) (string, error) {
 }
 
 // waiterOf returns the call in the form used to check limits.
-func waiterOf(c budget.Call) guard.Waiter {
+func waiterOf(c ledger.Call) guard.Waiter {
 	return guard.Waiter{
 		Org: c.Org, User: c.User, Key: c.Key, IP: c.IP, Model: c.Model, Endpoint: wire.Endpoint(c.Endpoint),
 	}

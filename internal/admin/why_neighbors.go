@@ -30,7 +30,7 @@ const (
 
 // charge is what one or more calls were charged, and to whom.
 type charge struct {
-	budget.Call
+	ledger.Call
 	cost, tokens, calls int64
 	open                bool // held, not yet charged
 }
@@ -113,7 +113,7 @@ func (n *neighborCount) add(l *WhyLimit, org string, sums map[Neighbor]*Neighbor
 		}
 	}
 	if _, read := n.holds[org]; !read {
-		open, _, err := n.h.opts.Budget.Ledger.OpenHolds(n.c.r.Context(), org, neighborHolds)
+		open, _, err := n.h.opts.Budget.OpenHolds(n.c.r.Context(), org, neighborHolds)
 		if err != nil {
 			return err
 		}
@@ -148,8 +148,8 @@ func (h *whyHandler) charges(c *call, org string, since time.Time, add func(char
 	now := c.start.Add(time.Minute)
 	if now.Sub(since) <= neighborExact+time.Minute {
 		_, err := ledger.Newest{
-			Books: h.opts.Budget.Ledger, Org: org, Span: budget.Span{From: since, To: now}, Most: neighborRecent,
-		}.Each(c.r.Context(), func(e budget.Entry) error {
+			Books: h.opts.Budget.Ledger, Org: org, Span: ledger.Span{From: since, To: now}, Most: neighborRecent,
+		}.Each(c.r.Context(), func(e ledger.Entry) error {
 			add(charge{e.Call, int64(e.Cost), e.Usage.Input + e.Usage.Output, 1, false})
 			return nil
 		})
@@ -165,7 +165,7 @@ func (h *whyHandler) charges(c *call, org string, since time.Time, add func(char
 	}
 	for _, row := range report.Rows {
 		v := row.Values
-		who := budget.Call{Org: org, User: v[0], Key: v[1], Model: v[2], Provider: v[3], Endpoint: v[4]}
+		who := ledger.Call{Org: org, User: v[0], Key: v[1], Model: v[2], Provider: v[3], Endpoint: v[4]}
 		add(charge{who, int64(row.Cost), row.Input + row.Output, row.Calls, false})
 	}
 	return nil

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -197,7 +198,7 @@ func counter(org string, l budget.Limit) string { return org + "/" + l.Only + "/
 // org that is spread are read from all its parts, so shared limits that were seen are not read for each
 // user. A user's own limit can replace one of them.
 func (w *Watcher) look(ctx context.Context, s subject, seen map[string]bool) error {
-	call := budget.Call{Org: s.org, User: s.user}
+	call := ledger.Call{Org: s.org, User: s.user}
 	limits := slices.DeleteFunc(slices.Clone(w.opts.Limits(s.org, s.user)), func(l budget.Limit) bool {
 		of := shared(l) && !seen[counter(s.org, l)] || l.Subject == budget.User
 		return l.Metric != budget.Cost || !of || !l.Counts(call)
@@ -253,7 +254,7 @@ func (w *Watcher) burns(ctx context.Context, org string) (*budget.Burns, error) 
 	if known := w.recent[org]; known != nil {
 		return known, nil
 	}
-	b, err := w.opts.Budget.Ledger.Burns(ctx, org, time.Now())
+	b, err := w.opts.Budget.Burns(ctx, org, time.Now())
 	if err == nil {
 		w.recent[org] = b
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -60,7 +61,7 @@ func (r *rig) send(_ context.Context, a Alert) error {
 func (r *rig) spend(user string, cost pricing.Nano) {
 	r.t.Helper()
 	r.calls++
-	c := budget.Call{ID: fmt.Sprintf("%026d", r.calls), Org: "acme", User: user}
+	c := ledger.Call{ID: fmt.Sprintf("%026d", r.calls), Org: "acme", User: user}
 	h, err := r.budget.Hold(r.t.Context(), budget.Terms{Limits: r.limits[:2], Call: c, Max: budget.Amounts{Cost: cost}})
 	if err == nil {
 		_, err = r.budget.Settle(r.t.Context(), h, budget.Settlement{Actual: budget.Amounts{Cost: cost}})
@@ -100,7 +101,7 @@ func (r *rig) expect(want ...string) {
 // not for holds.
 func TestThresholds(t *testing.T) {
 	r := newRig(t, map[string][]Rule{Everyone: {{To: Everyone, Thresholds: []int{50, 80, 100}}}})
-	if _, err := r.budget.Hold(t.Context(), budget.Terms{Limits: r.limits[:2], Call: budget.Call{ID: fmt.Sprintf("%026d", 999), Org: "acme", User: "alice"}, Max: budget.Amounts{Cost: dollar}}); err != nil {
+	if _, err := r.budget.Hold(t.Context(), budget.Terms{Limits: r.limits[:2], Call: ledger.Call{ID: fmt.Sprintf("%026d", 999), Org: "acme", User: "alice"}, Max: budget.Amounts{Cost: dollar}}); err != nil {
 		t.Fatal(err)
 	}
 	r.spend("alice", 4_900_000_000)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/alert"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
@@ -86,9 +87,9 @@ func TestRunReached(t *testing.T) {
 }
 
 // spendAs charges a run.
-func (w *watch) spendAs(run budget.RunPath, n pricing.Nano) {
+func (w *watch) spendAs(run ledger.RunPath, n pricing.Nano) {
 	w.t.Helper()
-	call := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "alice", Key: "k1", Run: run}
+	call := ledger.Call{ID: wire.NewCallID(), Org: "acme", User: "alice", Key: "k1", Run: run}
 	all := budget.Amounts{Cost: n}
 	h, err := w.books.Hold(w.t.Context(), budget.Terms{Limits: w.limits, Call: call, Max: all})
 	if err == nil {

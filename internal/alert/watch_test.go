@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/alert"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -65,7 +66,7 @@ func (w *watch) restart() {
 // spend charges a user under all limits: the cost, and 900,000 tokens.
 func (w *watch) spend(user string, cost pricing.Nano) {
 	w.t.Helper()
-	call, all := budget.Call{ID: wire.NewCallID(), Org: "acme", User: user, Key: "k1"}, budget.Amounts{
+	call, all := ledger.Call{ID: wire.NewCallID(), Org: "acme", User: user, Key: "k1"}, budget.Amounts{
 		Cost:   cost,
 		Tokens: 900_000,
 	}
@@ -148,7 +149,7 @@ func TestRunLooksByItself(t *testing.T) {
 func TestWhatAnAlertSays(t *testing.T) {
 	w := newWatch(t, daily(10*dollar))
 	w.spend("alice", 6*dollar)
-	open := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "alice"}
+	open := ledger.Call{ID: wire.NewCallID(), Org: "acme", User: "alice"}
 	_, err := w.books.Hold(t.Context(), budget.Terms{Limits: w.limits, Call: open, Max: budget.Amounts{Cost: 3 * dollar}})
 	if err != nil {
 		t.Fatal(err)

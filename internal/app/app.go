@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/journal"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/alert"
@@ -73,8 +74,8 @@ type App struct {
 	registry    *prometheus.Registry
 	budget      *budget.Store
 	journal     *journal.Journal
-	trimmer     *budget.Trimmer
-	exporter    *budget.Exporter // nil without ledger.export_dir
+	trimmer     *ledger.Trimmer
+	exporter    *ledger.Exporter // nil without ledger.export_dir
 	calibration *calibration.Calibration
 	queue       *queue.Queue
 	idempotency *idempotency.Store
@@ -163,7 +164,7 @@ func New(o Options) (_ *App, err error) {
 	})
 	a.failures = auth.NewSharedFailureLimiter(a.budget.Requests, o.Config.Connections.IPv6Prefix)
 	a.openIdentities(set)
-	a.trimmer = budget.NewTrimmer(a.budget.Ledger, a.ids.orgIDs, o.Config.Ledger.MemoryShare)
+	a.trimmer = ledger.NewTrimmer(a.budget.Ledger, a.ids.orgIDs, o.Config.Ledger.MemoryShare)
 	a.exporter, err = exporter(o.Config, a.budget, ledgerOrgs(a))
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/alert"
@@ -59,7 +60,7 @@ func brakeRule(w orgs.BrakeWhen) budget.BrakeRule {
 // brakeKeeper records the brakes that fire, and reports them: to webhooks, alerts, audit, log and metrics.
 type brakeKeeper struct {
 	store    *tenants.Store
-	ledger   *budget.Ledger
+	ledger   *ledger.Ledger
 	webhooks func() *webhook.Sender
 	log      *slog.Logger
 	guard    func() *guard.Guard
@@ -236,15 +237,15 @@ func (k *brakeKeeper) counted(ctx context.Context, f *guard.BrakeFiring) {
 	ctx, cancel := context.WithTimeout(ctx, firstWait)
 	defer cancel()
 	first, last, read := "", "", 0
-	err := k.ledger.Entries(ctx, f.Org, f.At.Add(-f.Rule.Window), time.Time{}, func(e budget.Entry) error {
+	err := k.ledger.Entries(ctx, f.Org, f.At.Add(-f.Rule.Window), time.Time{}, func(e ledger.Entry) error {
 		read++
 		value, ok := f.Brake.Value(e.Call)
 		same := f.Rule.Repeats == 0 || e.Request == f.Request
-		if ok && same && value == f.Value && e.Kind == budget.KindSettle && !guard.Outcome(e.Outcome).Failed() {
+		if ok && same && value == f.Value && e.Kind == ledger.KindSettle && !guard.Outcome(e.Outcome).Failed() {
 			first, last = cmp.Or(first, e.ID), e.ID
 		}
 		if read == maxFirst {
-			return budget.ErrEnough
+			return ledger.ErrEnough
 		}
 		return nil
 	})

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/finance"
@@ -34,7 +34,7 @@ const (
 
 // financeExports writes the FOCUS files of finance.export, as configured at the moment.
 type financeExports struct {
-	ledger *budget.Ledger
+	ledger *ledger.Ledger
 	config func() *config.Config
 	orgs   func(context.Context) []string
 	named  func() *config.Config // with what is recorded in Redis
@@ -95,7 +95,7 @@ func (x *financeExports) round(ctx context.Context, e config.FinanceExport, now 
 func (x *financeExports) export(
 	ctx context.Context, e config.FinanceExport, org string, to *finance.Store, now time.Time,
 ) error {
-	lease := budget.ExportLease{Org: org, Owner: x.owner, For: financeLease}
+	lease := ledger.ExportLease{Org: org, Owner: x.owner, For: financeLease}
 	done, mine, err := x.ledger.Lease(ctx, lease)
 	if err != nil || !mine {
 		return err

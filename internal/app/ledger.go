@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 )
@@ -39,21 +40,21 @@ func ledgerOrgs(a *App) func(context.Context) []string {
 }
 
 // exporter returns the exporter of the ledgers, or nil if no directory is configured.
-func exporter(c *config.Config, s *budget.Store, orgs func(context.Context) []string) (*budget.Exporter, error) {
+func exporter(c *config.Config, s *budget.Store, orgs func(context.Context) []string) (*ledger.Exporter, error) {
 	if c.Ledger.ExportDir == "" {
 		return nil, nil
 	}
 	if err := os.MkdirAll(c.Ledger.ExportDir, 0o750); err != nil {
 		return nil, fmt.Errorf("ledger.export_dir: %w", err)
 	}
-	return budget.NewExporter(s.Ledger, budget.ExporterOptions{
+	return ledger.NewExporter(s.Ledger, ledger.ExporterOptions{
 		Dir: c.Ledger.ExportDir, Orgs: orgs, Keep: c.Ledger.MaxEntries,
 	})
 }
 
 // LimitsOf returns the limits of a configuration that applied to a call in the ledger.
 // Limits per address are included only if the call's address is known.
-func LimitsOf(c *config.Config, call budget.Call) ([]budget.Limit, error) {
+func LimitsOf(c *config.Config, call ledger.Call) ([]budget.Limit, error) {
 	s, err := convert(c)
 	if err != nil {
 		return nil, err

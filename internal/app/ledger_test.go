@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -35,7 +36,7 @@ orgs:
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := func(c budget.Call, want ...string) {
+	f := func(c ledger.Call, want ...string) {
 		t.Helper()
 		c.Org = "acme"
 		list, err := LimitsOf(cfg, c)
@@ -54,12 +55,12 @@ orgs:
 			t.Errorf("%+v stood under %v, want %v", c, got, want)
 		}
 	}
-	f(budget.Call{User: "ann"}, "all", "per-user")
-	f(budget.Call{User: "bob", Key: "k"}, "all", "bobs", "per-key", "per-user")
-	f(budget.Call{User: "ann", IP: "10.0.0.1", Model: "smart", Provider: "house", Endpoint: "chat.completions"},
+	f(ledger.Call{User: "ann"}, "all", "per-user")
+	f(ledger.Call{User: "bob", Key: "k"}, "all", "bobs", "per-key", "per-user")
+	f(ledger.Call{User: "ann", IP: "10.0.0.1", Model: "smart", Provider: "house", Endpoint: "chat.completions"},
 		"all", "big", "per-address", "per-user")
-	f(budget.Call{User: "ann", Model: "ada", Endpoint: "embeddings"}, "all", "embed", "per-user")
-	if _, err := LimitsOf(cfg, budget.Call{Org: "gone"}); err == nil {
+	f(ledger.Call{User: "ann", Model: "ada", Endpoint: "embeddings"}, "all", "embed", "per-user")
+	if _, err := LimitsOf(cfg, ledger.Call{Org: "gone"}); err == nil {
 		t.Error("an org that is not in the file has limits")
 	}
 }
@@ -68,8 +69,8 @@ orgs:
 func TestAppExports(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	store := budget.New(rdb, budget.Options{})
-	who := budget.Call{ID: wire.NewCallID(), Org: "acme", User: "ann"}
-	if _, err := store.Ledger.Adjust(t.Context(), budget.Adjustment{ID: "x", Call: who, Amount: -5, By: "carla", Reason: "test"}); err != nil {
+	who := ledger.Call{ID: wire.NewCallID(), Org: "acme", User: "ann"}
+	if _, err := store.Adjust(t.Context(), ledger.Adjustment{ID: "x", Call: who, Amount: -5, By: "carla", Reason: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 )
@@ -26,7 +26,7 @@ type Principal struct {
 	// Labels are the values of labels that it, its user or its org has.
 	Labels map[string]string
 	// Run is the run that a key of class Run belongs to.
-	Run      budget.RunPath
+	Run      ledger.RunPath
 	Expires  time.Time
 	Disabled bool
 	// Born and UserBorn distinguish the key and its user from earlier ones with their ids; empty: none is known.

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/listen"
 )
 
@@ -114,7 +115,7 @@ func (l *FailureLimiter) Attempt(ctx context.Context, ip netip.Addr, now time.Ti
 		return false
 	}
 	if l.shared != nil {
-		call := budget.Call{Org: "auth:", IP: l.network(ip).String()}
+		call := ledger.Call{Org: "auth:", IP: l.network(ip).String()}
 		out, err := l.shared.Count(ctx, l.limits, call)
 		if err == nil && !out.Local {
 			return l.judged(ip, out.Exceeded(), now)

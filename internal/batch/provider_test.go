@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -61,7 +62,7 @@ func (r *rig) owed() (sum pricing.Nano, calls int) {
 func (r *rig) books() (sum pricing.Nano, calls int) {
 	r.t.Helper()
 	store := budget.New(r.rdb, budget.Options{})
-	err := store.Ledger.Entries(r.t.Context(), "acme", time.Now().Add(-time.Hour), time.Now().Add(time.Hour), func(e budget.Entry) error {
+	err := store.Ledger.Entries(r.t.Context(), "acme", time.Now().Add(-time.Hour), time.Now().Add(time.Hour), func(e ledger.Entry) error {
 		sum, calls = sum+e.Cost, calls+1
 		return nil
 	})

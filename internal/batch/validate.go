@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/pricing"
@@ -48,7 +49,7 @@ type check struct {
 	caller guard.Caller
 	target providers.Target
 	// labels are those of the last line; mixed means that lines have different ones.
-	labels budget.Labels
+	labels ledger.Labels
 	mixed  bool
 }
 

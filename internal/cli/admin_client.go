@@ -19,7 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/app"
@@ -282,7 +282,7 @@ func (a *adminClient) lines(ctx context.Context, path string, fn func(json.RawMe
 			return refusedBy(resp.StatusCode, line)
 		}
 		switch err := fn(line); {
-		case errors.Is(err, budget.ErrEnough):
+		case errors.Is(err, ledger.ErrEnough):
 			return nil
 		case err != nil:
 			return err

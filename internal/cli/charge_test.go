@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -15,7 +16,7 @@ var userDay = budget.Limit{
 }
 
 // charge records a call in the ledger and charges it to userDay.
-func (s *site) charge(c budget.Call, cost pricing.Split, u pricing.Usage) string {
+func (s *site) charge(c ledger.Call, cost pricing.Split, u pricing.Usage) string {
 	s.t.Helper()
 	store := budget.New(s.redis, budget.Options{})
 	c.ID = wire.NewCallID()

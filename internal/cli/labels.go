@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // labelFilter is the --label flags of commands: values by name.
@@ -23,7 +23,7 @@ func pairsOf(flag string, pairs []string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, pair := range pairs {
 		name, value, ok := strings.Cut(pair, "=")
-		if !ok || !budget.ValidLabelName(name) || !budget.ValidLabelValue(value) && value != budget.OtherLabel {
+		if !ok || !ledger.ValidLabelName(name) || !ledger.ValidLabelValue(value) && value != ledger.OtherLabel {
 			return nil, misused("--%s %s: expected name=value, such as project=mobile", flag, pair)
 		}
 		out[name] = value

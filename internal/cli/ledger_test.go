@@ -12,8 +12,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// ledger fills the site's Redis with calls of every user, model and class.
-func ledger(t *testing.T) (s *site, total pricing.Nano) {
+// charged fills the site's Redis with calls of every user, model and class.
+func charged(t *testing.T) (s *site, total pricing.Nano) {
 	t.Helper()
 	s = newSite(t, orgs)
 	now := time.Now().UTC()
@@ -26,7 +26,7 @@ func ledger(t *testing.T) (s *site, total pricing.Nano) {
 			cost := pricing.Split{Input: n, CachedInput: 2 * n, CacheWrite: 3 * n, Output: 5 * n, Fees: 7 * n}
 			used := pricing.Usage{Input: 100, CachedInput: 20, CacheWrite: 30, Output: 10, Requests: 1}
 			endpoint := []string{"chat.completions", "embeddings"}[k%2]
-			s.charge(budget.Call{Org: who[0], User: who[1], Key: who[2], Model: model, Provider: "openai", Endpoint: endpoint}, cost, used)
+			s.charge(ledger.Call{Org: who[0], User: who[1], Key: who[2], Model: model, Provider: "openai", Endpoint: endpoint}, cost, used)
 			total += cost.Total()
 		}
 	}
@@ -51,7 +51,7 @@ type usageLine struct {
 
 // TestUsageAddsUp: however usage is grouped, it adds up to the ledger to the nano-USD.
 func TestUsageAddsUp(t *testing.T) {
-	s, want := ledger(t)
+	s, want := charged(t)
 	var booked pricing.Nano
 	for line := range strings.Lines(s.must("usage", "export", "--org", "all")) {
 		var e struct {
@@ -89,7 +89,7 @@ func TestUsageAddsUp(t *testing.T) {
 // TestUsagePeriodEdges: a period includes its first and last day completely, and nothing
 // outside.
 func TestUsagePeriodEdges(t *testing.T) {
-	s, want := ledger(t)
+	s, want := charged(t)
 	now := time.Now().UTC()
 	today, yesterday, tomorrow := now.Format(time.DateOnly), now.AddDate(0, 0, -1).Format(time.DateOnly), now.AddDate(0, 0, 1).Format(time.DateOnly)
 	for _, test := range []struct {
@@ -139,7 +139,7 @@ func TestUsagePeriodRefused(t *testing.T) {
 // TestExportCSVAgrees: the CSV export has the documented columns and the same amounts as JSON
 // Lines.
 func TestExportCSVAgrees(t *testing.T) {
-	s, want := ledger(t)
+	s, want := charged(t)
 	rows, err := csv.NewReader(strings.NewReader(s.must("usage", "export", "--org", "all", "-o", "csv"))).ReadAll()
 	if err != nil || len(rows) != 13 {
 		t.Fatalf("%d lines, %v; want 13", len(rows), err)
@@ -213,7 +213,7 @@ func TestUsageReconcile(t *testing.T) {
 		t.Errorf("got %q and %q, want a note", empty, notes)
 	}
 	late := func(id string, n pricing.Nano) {
-		c := budget.Call{ID: id, Org: "acme", User: "alice", Key: "a1", Model: "gpt-4o"}
+		c := ledger.Call{ID: id, Org: "acme", User: "alice", Key: "a1", Model: "gpt-4o"}
 		old := budget.New(s.redis, budget.Options{Horizon: time.Nanosecond})
 		_, _ = old.Settle(t.Context(), &budget.Hold{ID: id + "/0", Call: c, At: time.Now().Add(-2 * time.Hour)}, budget.Settlement{
 			Actual: budget.Amounts{Cost: n}, Split: pricing.Split{Output: n},

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/admin"
@@ -110,18 +109,18 @@ func filtered(q url.Values, text string) url.Values {
 }
 
 // Entries calls fn with the org's ledger entries in [from, to), oldest first.
-func (l *ledgers) Entries(ctx context.Context, org string, from, to time.Time, fn func(budget.Entry) error) error {
+func (l *ledgers) Entries(ctx context.Context, org string, from, to time.Time, fn func(ledger.Entry) error) error {
 	return l.entries(ctx, org, filtered(timed(url.Values{}, from, to), l.filter), fn)
 }
 
 // Recent is Entries, newest first.
-func (l *ledgers) Recent(ctx context.Context, org string, from, to time.Time, fn func(budget.Entry) error) error {
+func (l *ledgers) Recent(ctx context.Context, org string, from, to time.Time, fn func(ledger.Entry) error) error {
 	return l.entries(ctx, org, filtered(timed(url.Values{"order": {"newest"}}, from, to), l.filter), fn)
 }
 
-func (l *ledgers) entries(ctx context.Context, org string, q url.Values, fn func(budget.Entry) error) error {
+func (l *ledgers) entries(ctx context.Context, org string, q url.Values, fn func(ledger.Entry) error) error {
 	return l.lines(ctx, pathOf("orgs", org, "ledger")+"?"+q.Encode(), func(line json.RawMessage) error {
-		var e budget.Entry
+		var e ledger.Entry
 		if err := json.Unmarshal(line, &e); err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
@@ -245,7 +245,7 @@ func csvCell(value json.RawMessage) string {
 	case string(value) == "null":
 		return ""
 	case value[0] == '"' && json.Unmarshal(value, &text) == nil:
-		return budget.CellText(text)
+		return ledger.CellText(text)
 	}
 	return string(value)
 }

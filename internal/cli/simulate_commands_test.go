@@ -32,7 +32,7 @@ func TestSimulateRefused(t *testing.T) {
 
 // TestShadowOfNothing: without limits in shadow mode the report is empty in every format.
 func TestShadowOfNothing(t *testing.T) {
-	s, _ := ledger(t)
+	s, _ := charged(t)
 	var r struct {
 		Calls    int
 		HeldBack int `json:"held_back"`
@@ -53,7 +53,7 @@ func TestShadowOfNothing(t *testing.T) {
 // TestSimulateReplaysLedger: under generous limits every call starts immediately, and the spend
 // equals the ledger's.
 func TestSimulateReplaysLedger(t *testing.T) {
-	s, want := ledger(t)
+	s, want := charged(t)
 	var answer struct {
 		Reports []struct {
 			Total struct{ Calls, Refused, Waited int }

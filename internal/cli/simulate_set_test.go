@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -13,7 +13,7 @@ import (
 func (s *site) calls(org, user string, n int) {
 	s.t.Helper()
 	for range n {
-		s.charge(budget.Call{Org: org, User: user, Key: "k", Model: "gpt-4o", Provider: "openai", Endpoint: "chat.completions"},
+		s.charge(ledger.Call{Org: org, User: user, Key: "k", Model: "gpt-4o", Provider: "openai", Endpoint: "chat.completions"},
 			pricing.Split{Output: 1000}, pricing.Usage{Output: 1, Requests: 1})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/escape"
@@ -99,7 +100,7 @@ var formats = map[string]format{
 		if late, ok := answer.Interface().(admin.Unresolved); ok {
 			return remark(late.Entry)
 		}
-		return remark(answer.Interface().(budget.Entry))
+		return remark(answer.Interface().(ledger.Entry))
 	},
 	"=booked": ofAnswer(func(w io.Writer, late admin.Unresolved) string {
 		if late.Booked == nil {
@@ -306,7 +307,7 @@ func csvOf(w io.Writer, list any, columns []shownField) error {
 	for _, row := range g.rows {
 		for i := range row {
 			if !g.numbers[i] {
-				row[i] = budget.CellText(row[i])
+				row[i] = ledger.CellText(row[i])
 			}
 		}
 		_ = out.Write(row)

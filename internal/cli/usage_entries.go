@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -40,7 +39,7 @@ var filterFlags = []struct{ flag, field, help string }{
 }
 
 var kinds = []string{
-	budget.KindSettle, budget.KindExpire, budget.KindLate, budget.KindVoid, budget.KindAdjust, budget.KindCharge,
+	ledger.KindSettle, ledger.KindExpire, ledger.KindLate, ledger.KindVoid, ledger.KindAdjust, ledger.KindCharge,
 }
 
 func (f *filter) add(c *cobra.Command) {
@@ -64,7 +63,7 @@ func (f *filter) conditions() (string, error) {
 	if kind != "" && !slices.Contains(kinds, kind) {
 		return "", misused("--kind %s: expected one of %s", kind, strings.Join(kinds, ", "))
 	}
-	if _, ok := wire.CallTime(call); call != "" && !ok && kind != budget.KindAdjust {
+	if _, ok := wire.CallTime(call); call != "" && !ok && kind != ledger.KindAdjust {
 		return "", misused("--call %s: this is not a call's id (26 letters and digits, as in the log and in X-Request-Id)",
 			call)
 	}
@@ -152,7 +151,7 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, pick *ranking) e
 		fmt.Fprintln(notes, note)
 	}
 	if f.output == "csv" {
-		out := budget.NewEntryCSV(w)
+		out := ledger.NewEntryCSV(w)
 		for _, e := range list {
 			if err := out.Entry(&e); err != nil {
 				return err
@@ -166,10 +165,10 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, pick *ranking) e
 // clockSkew is the assumed maximum difference between the clocks of proxies and Redis.
 const clockSkew = 10 * time.Minute
 
-var entryColumns = columnsOf(reflect.TypeFor[budget.Entry](), "at:time;second", "org:org", "user:user", "key:key",
+var entryColumns = columnsOf(reflect.TypeFor[ledger.Entry](), "at:time;second", "org:org", "user:user", "key:key",
 	"model:model", "kind:kind", "usage.input:input", "usage.output:output", "cost_nano:cost;usd", "id:id", "corrects:;=remark")
 
-func entryTable(w io.Writer, list []budget.Entry, withOrg bool) error {
+func entryTable(w io.Writer, list []ledger.Entry, withOrg bool) error {
 	g := gridOf(w, list, entryColumns)
 	if !withOrg {
 		g.dropColumn(1)
@@ -178,7 +177,7 @@ func entryTable(w io.Writer, list []budget.Entry, withOrg bool) error {
 }
 
 // remark returns notes about an entry.
-func remark(e budget.Entry) string {
+func remark(e ledger.Entry) string {
 	var out []string
 	if e.Run != "" {
 		out = append(out, string(e.Run))

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 func exportCommand() *cobra.Command {
@@ -37,13 +37,13 @@ func exportEntries(ctx context.Context, f *usageFlags, only *filter, w io.Writer
 	}
 	defer l.Close()
 	out := bufio.NewWriter(w)
-	lines, table := json.NewEncoder(out), (*budget.EntryCSV)(nil)
+	lines, table := json.NewEncoder(out), (*ledger.EntryCSV)(nil)
 	lines.SetEscapeHTML(false)
 	if f.output == "csv" {
-		table = budget.NewEntryCSV(out)
+		table = ledger.NewEntryCSV(out)
 	}
 	for _, org := range l.orgs {
-		err := l.Entries(ctx, org, from, to, func(e budget.Entry) error {
+		err := l.Entries(ctx, org, from, to, func(e ledger.Entry) error {
 			switch {
 			case table != nil:
 				return table.Entry(&e)

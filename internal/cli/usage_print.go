@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
@@ -105,7 +104,7 @@ func (r *report) writeCSV(w io.Writer) error {
 	for _, l := range r.lines {
 		var row []string
 		for _, n := range l.by {
-			row = append(row, budget.CellText(n))
+			row = append(row, ledger.CellText(n))
 		}
 		for _, c := range r.columns() {
 			if n := c.of(l); c.money() {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // ranking keeps the newest or the most expensive entries. With a limit it holds at most twice as
@@ -16,7 +16,7 @@ type ranking struct {
 	sort  string // "time" or "cost"
 	limit int    // 0: all
 
-	list []budget.Entry
+	list []ledger.Entry
 	cut  bool // some entries were left out
 }
 
@@ -34,11 +34,11 @@ func (r *ranking) check() error {
 // by time a few of them are enough.
 func (r *ranking) read(ctx context.Context, l *ledgers, org string, from, to time.Time) error {
 	n := 0
-	return l.Recent(ctx, org, from, to, func(e budget.Entry) error {
+	return l.Recent(ctx, org, from, to, func(e ledger.Entry) error {
 		r.list = append(r.list, e)
 		n++
 		if r.limit > 0 && r.sort == "time" && n > r.limit {
-			return budget.ErrEnough
+			return ledger.ErrEnough
 		}
 		if r.limit > 0 && len(r.list) > 2*r.limit {
 			r.trim()
@@ -49,7 +49,7 @@ func (r *ranking) read(ctx context.Context, l *ledgers, org string, from, to tim
 
 // trim sorts the entries and drops those above the limit.
 func (r *ranking) trim() {
-	slices.SortStableFunc(r.list, func(a, b budget.Entry) int {
+	slices.SortStableFunc(r.list, func(a, b ledger.Entry) int {
 		if r.sort == "cost" {
 			return cmp.Compare(b.Cost, a.Cost)
 		}
@@ -61,9 +61,9 @@ func (r *ranking) trim() {
 }
 
 // entries returns the entries in the order to print, and a note about them or "".
-func (r *ranking) entries() (list []budget.Entry, note string) {
+func (r *ranking) entries() (list []ledger.Entry, note string) {
 	r.trim()
-	list = append([]budget.Entry{}, r.list...)
+	list = append([]ledger.Entry{}, r.list...)
 	kind := "most expensive"
 	if r.sort == "time" {
 		kind = "newest"

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/figures"
@@ -30,7 +29,7 @@ type report struct {
 // line is one sum. If grouped by class it has only tokens and Cost.
 type line struct {
 	by []string // values of the dimensions
-	budget.Sums
+	ledger.Sums
 	refused, waited int64 // calls; see report.countsRefusals
 }
 

@@ -3,7 +3,7 @@ package cli_test
 import (
 	"testing"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -16,7 +16,7 @@ func TestWhyUser(t *testing.T) {
 		key  string
 		cost pricing.Nano
 	}{{"k1", 4_000_000_000}, {"k2", 1_000_000_000}} {
-		s.charge(budget.Call{Org: "acme", User: "alice", Key: one.key, Model: "gpt-4o"}, pricing.Split{Output: one.cost}, pricing.Usage{Output: 10})
+		s.charge(ledger.Call{Org: "acme", User: "alice", Key: one.key, Model: "gpt-4o"}, pricing.Split{Output: one.cost}, pricing.Usage{Output: 10})
 	}
 	var w admin.Why
 	s.read(&w, "why", "alice")

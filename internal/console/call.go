@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
 
 type callView struct {
-	budget.Entry
-	Corrections []budget.Entry // entries after the first one
+	ledger.Entry
+	Corrections []ledger.Entry // entries after the first one
 	Began       time.Time      // when the hold was made; zero: unknown
 	Limits      []callLimit
 }
@@ -76,7 +77,7 @@ func (c *callPage) findCall(ctx context.Context, org, id string) (*callView, err
 	if !ok {
 		return nil, nil
 	}
-	entries, err := budget.EntriesOf(ctx, c.o.Budget.Ledger.Entries, org, id, made)
+	entries, err := ledger.EntriesOf(ctx, c.o.Budget.Ledger.Entries, org, id, made)
 	if err != nil || len(entries) == 0 {
 		return nil, err
 	}

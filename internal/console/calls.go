@@ -4,14 +4,14 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/admin"
 )
 
 // callList is a table of ledger entries.
 type callList struct {
 	asked
-	Entries []budget.Entry
+	Entries []ledger.Entry
 	More    string     // address of the next page
 	Since   *time.Time // entries before it were not searched yet
 	Bad     string

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
@@ -82,7 +81,7 @@ func spendCSV(w http.ResponseWriter, s *admin.Spend) error {
 	for _, g := range groups {
 		line := []string{from.UTC().Format(time.RFC3339), s.To.UTC().Format(time.RFC3339)}
 		for _, value := range g.Values {
-			line = append(line, budget.CellText(value))
+			line = append(line, ledger.CellText(value))
 		}
 		before := ""
 		if g.Before != nil {
@@ -113,7 +112,7 @@ func (c spendPages) saveCalls(v *visit) error {
 	most, _ := strconv.Atoi(mostLines)
 	lacks := page.Next != "" || page.Since != nil || a.Sort == "cost" && len(page.Data) == most
 	return v.saved("calls", lacks, func(w http.ResponseWriter) error {
-		out := budget.NewEntryCSV(w)
+		out := ledger.NewEntryCSV(w)
 		for i := range page.Data {
 			if err := out.Entry(&page.Data[i]); err != nil {
 				return err

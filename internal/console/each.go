@@ -35,8 +35,8 @@ func (c *Console) lastSubjects(ctx context.Context, org string) (subjects, error
 	}
 	from := now.AddDate(0, 0, -1)
 	_, err := ledger.Newest{
-		Books: c.o.Budget.Ledger, Org: org, Span: budget.Span{From: from, To: now}, Most: lookedAt,
-	}.Each(ctx, func(e budget.Entry) error {
+		Books: c.o.Budget.Ledger, Org: org, Span: ledger.Span{From: from, To: now}, Most: lookedAt,
+	}.Each(ctx, func(e ledger.Entry) error {
 		add(budget.Key, e.Key)
 		add(budget.IP, e.IP)
 		return nil
@@ -77,8 +77,8 @@ func (c *Console) eachLines(ctx context.Context, org string, limits []budget.Lim
 }
 
 // callOf returns a call of a subject, for reading its usage.
-func callOf(org string, s budget.Subject, id string) budget.Call {
-	call := budget.Call{Org: org}
+func callOf(org string, s budget.Subject, id string) ledger.Call {
+	call := ledger.Call{Org: org}
 	switch s {
 	case budget.User:
 		call.User = id

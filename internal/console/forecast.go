@@ -6,18 +6,19 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // usedUp forecasts limits in these states: how long they last at the recent rate, by limit, of those
 // that will be used up before they reset.
 func (c *Console) usedUp(
-	ctx context.Context, limits []budget.Limit, states []budget.Status, who budget.Call,
+	ctx context.Context, limits []budget.Limit, states []budget.Status, who ledger.Call,
 ) (map[string]time.Duration, error) {
 	out := map[string]time.Duration{}
 	if len(states) == 0 {
 		return out, nil
 	}
-	burns, err := c.o.Budget.Ledger.Burns(ctx, who.Org, c.o.Now())
+	burns, err := c.o.Budget.Burns(ctx, who.Org, c.o.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -62,7 +62,7 @@ func TestAnOldValueIsReadAgainBeforeItIsShown(t *testing.T) {
 func TestSumsWithUnreadDaysAreNotShown(t *testing.T) {
 	var all [days]day
 	for i := range all {
-		all[i] = day{read: int64(i + 1), total: budget.Sums{Cost: 1_000_000_000}}
+		all[i] = day{read: int64(i + 1), total: ledger.Sums{Cost: 1_000_000_000}}
 	}
 	s := &span{Orgs: map[string]*[days]day{"acme": &all}}
 	shown := func() (today, month string) {
@@ -90,14 +90,14 @@ func TestSumsWithUnreadDaysAreNotShown(t *testing.T) {
 func TestWhatHappened(t *testing.T) {
 	h := &happenings{users: map[string]*happened{}}
 	entry := func(user, kind string, cost pricing.Nano, waited int64) {
-		e := budget.Entry{Kind: kind, Cost: cost, Details: budget.Details{WaitedMS: waited}}
+		e := ledger.Entry{Kind: kind, Cost: cost, Details: ledger.Details{WaitedMS: waited}}
 		e.User = user
 		h.entry(e)
 	}
-	entry("ann", budget.KindSettle, 10, 0)
-	entry("ann", budget.KindSettle, 20, 5000)
-	entry("bob", budget.KindExpire, 30, 1000)
-	entry("bob", budget.KindVoid, -30, 1000) // a correction, not a call
+	entry("ann", ledger.KindSettle, 10, 0)
+	entry("ann", ledger.KindSettle, 20, 5000)
+	entry("bob", ledger.KindExpire, 30, 1000)
+	entry("bob", ledger.KindVoid, -30, 1000) // a correction, not a call
 	h.finish()
 	if got := h.total; got.Calls != 3 || got.Waited != 2 || got.P50 != 1000 || got.P95 != 5000 || got.Spent != 30 {
 		t.Errorf("got %+v, want 3 calls, 2 that waited 1 s and 5 s, 30 spent", got)
@@ -112,7 +112,7 @@ func TestWhatHappened(t *testing.T) {
 func TestEarlierDaysAreAddedUpOnce(t *testing.T) {
 	h := newHistory(nil, time.Now, nil)
 	of := func(read int64, cost int64) day {
-		sums := map[string]budget.Sums{"alice": {Calls: cost}}
+		sums := map[string]ledger.Sums{"alice": {Calls: cost}}
 		return day{users: sums, models: sums, read: read}
 	}
 	var sums [days]day

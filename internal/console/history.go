@@ -24,10 +24,10 @@ const (
 
 // day is what an org spent on one UTC day.
 type day struct {
-	total  budget.Sums
-	users  map[string]budget.Sums
-	models map[string]budget.Sums
-	keys   map[[2]string]budget.Sums // by user and key
+	total  ledger.Sums
+	users  map[string]ledger.Sums
+	models map[string]ledger.Sums
+	keys   map[[2]string]ledger.Sums // by user and key
 	read   int64                     // id of the reading; 0: not read yet
 	at     time.Time                 // time of the reading
 }
@@ -95,7 +95,7 @@ var byDay = ledger.By("user", "key", "model")
 
 func (h *history) read(ctx context.Context, org string, unixDay int64) (day, error) {
 	d := day{
-		users: map[string]budget.Sums{}, models: map[string]budget.Sums{}, keys: map[[2]string]budget.Sums{},
+		users: map[string]ledger.Sums{}, models: map[string]ledger.Sums{}, keys: map[[2]string]ledger.Sums{},
 		read: h.reads.Add(1), at: h.now(),
 	}
 	select {
@@ -122,7 +122,7 @@ func (h *history) read(ctx context.Context, org string, unixDay int64) (day, err
 	return d, nil
 }
 
-func add[K comparable](to map[K]budget.Sums, key K, s budget.Sums) {
+func add[K comparable](to map[K]ledger.Sums, key K, s ledger.Sums) {
 	sum := to[key]
 	sum.Add(s)
 	to[key] = sum
@@ -200,7 +200,7 @@ func (h *history) before(org string, sums *[days]day) *day {
 	if known != nil && known.of == of {
 		return known.sum
 	}
-	made := &earlier{of, &day{users: map[string]budget.Sums{}, models: map[string]budget.Sums{}}}
+	made := &earlier{of, &day{users: map[string]ledger.Sums{}, models: map[string]ledger.Sums{}}}
 	for i := range of {
 		for name, one := range sums[i].users {
 			add(made.sum.users, name, one)
@@ -225,7 +225,7 @@ func (f *fresh[T]) peek() (value T, known bool) {
 // spent is what was spent on some days. Known is false while one of them has not been read,
 // because the sum would be too small.
 type spent struct {
-	budget.Sums
+	ledger.Sums
 	Known bool
 }
 
@@ -243,23 +243,23 @@ func (s *spent) dollars() *float64 {
 	return &n
 }
 
-func whole(d *day) budget.Sums { return d.total }
+func whole(d *day) ledger.Sums { return d.total }
 
-func ofUser(id string) func(*day) budget.Sums {
-	return func(d *day) budget.Sums { return d.users[id] }
+func ofUser(id string) func(*day) ledger.Sums {
+	return func(d *day) ledger.Sums { return d.users[id] }
 }
 
 // On returns what an org, or a part of it, spent on day i.
-func (s *span) On(org string, i int, of func(*day) budget.Sums) spent {
+func (s *span) On(org string, i int, of func(*day) ledger.Sums) spent {
 	d := &s.Orgs[org][i]
 	return spent{of(d), d.read != 0}
 }
 
 // Today returns what it spent today.
-func (s *span) Today(org string, of func(*day) budget.Sums) spent { return s.On(org, days-1, of) }
+func (s *span) Today(org string, of func(*day) ledger.Sums) spent { return s.On(org, days-1, of) }
 
 // Month returns what it spent on all days.
-func (s *span) Month(org string, of func(*day) budget.Sums) spent {
+func (s *span) Month(org string, of func(*day) ledger.Sums) spent {
 	all := spent{Known: true}
 	for i := range days {
 		all.add(s.On(org, i, of))
@@ -273,15 +273,15 @@ func (s *span) Complete(org string) bool { return s.Month(org, whole).Known }
 // named is a sum with its name.
 type named struct {
 	Name string
-	budget.Sums
+	ledger.Sums
 }
 
 // today and month list the sums by name, highest cost first.
-func (s *span) today(org string, of func(*day) map[string]budget.Sums) []named {
+func (s *span) today(org string, of func(*day) map[string]ledger.Sums) []named {
 	return ranked(of(&s.Orgs[org][days-1]))
 }
 
-func (s *span) month(org string, of func(*day) map[string]budget.Sums) []named {
+func (s *span) month(org string, of func(*day) map[string]ledger.Sums) []named {
 	sums := maps.Clone(of(s.earlier[org]))
 	for name, one := range of(&s.Orgs[org][days-1]) {
 		add(sums, name, one)
@@ -289,7 +289,7 @@ func (s *span) month(org string, of func(*day) map[string]budget.Sums) []named {
 	return ranked(sums)
 }
 
-func ranked(sums map[string]budget.Sums) []named {
+func ranked(sums map[string]ledger.Sums) []named {
 	out := make([]named, 0, len(sums))
 	for name, sum := range sums {
 		out = append(out, named{name, sum})
@@ -298,11 +298,11 @@ func ranked(sums map[string]budget.Sums) []named {
 	return out
 }
 
-func byUser(d *day) map[string]budget.Sums  { return d.users }
-func byModel(d *day) map[string]budget.Sums { return d.models }
+func byUser(d *day) map[string]ledger.Sums  { return d.users }
+func byModel(d *day) map[string]ledger.Sums { return d.models }
 
 // costs returns the cost of each day in dollars, nil for days that have not been read.
-func (s *span) costs(org string, of func(*day) budget.Sums) []*float64 {
+func (s *span) costs(org string, of func(*day) ledger.Sums) []*float64 {
 	out := make([]*float64, days)
 	for i := range out {
 		one := s.On(org, i, of)

@@ -28,7 +28,7 @@ func (c *callPage) limitsThen(ctx context.Context, view *callView) error {
 		if !l.Counts(view.Call) {
 			continue
 		}
-		one := callLimit{Limit: l, Held: slices.ContainsFunc(view.Shadow, func(s budget.Shadowed) bool {
+		one := callLimit{Limit: l, Held: slices.ContainsFunc(view.Shadow, func(s ledger.Shadowed) bool {
 			return s.Cap == "" && s.Limit == l.ID
 		})}
 		one.begin(view.Began)
@@ -78,8 +78,8 @@ func (c *callPage) countTails(ctx context.Context, view *callView) error {
 	}
 	books := c.o.Budget.Ledger
 	since, err := ledger.Newest{
-		Books: books, Org: view.Org, Span: budget.Span{From: from, To: view.Began}, Most: thenRead,
-	}.Each(ctx, func(e budget.Entry) error {
+		Books: books, Org: view.Org, Span: ledger.Span{From: from, To: view.Began}, Most: thenRead,
+	}.Each(ctx, func(e ledger.Entry) error {
 		for i := range view.Limits {
 			if l := &view.Limits[i]; !e.At.Before(l.tail) {
 				l.count(&e, view)
@@ -108,14 +108,14 @@ func (c *callPage) countOlder(ctx context.Context, view *callView, l *callLimit)
 		return err
 	}
 	for _, row := range report.Rows {
-		if subjectOf(l.Subject, budget.Call{User: row.Values[0], Key: row.Values[1]}) == subjectOf(l.Subject, view.Call) {
+		if subjectOf(l.Subject, ledger.Call{User: row.Values[0], Key: row.Values[1]}) == subjectOf(l.Subject, view.Call) {
 			l.add(int64(row.Cost), row.Input+row.Output, row.Calls)
 		}
 	}
 	books := c.o.Budget.Ledger
 	since, err := ledger.Newest{
-		Books: books, Org: view.Org, Span: budget.Span{From: l.start, To: first}, Most: thenRead,
-	}.Each(ctx, func(e budget.Entry) error {
+		Books: books, Org: view.Org, Span: ledger.Span{From: l.start, To: first}, Most: thenRead,
+	}.Each(ctx, func(e ledger.Entry) error {
 		l.count(&e, view)
 		return nil
 	})
@@ -123,13 +123,13 @@ func (c *callPage) countOlder(ctx context.Context, view *callView, l *callLimit)
 	return err
 }
 
-func (l *callLimit) count(e *budget.Entry, view *callView) {
+func (l *callLimit) count(e *ledger.Entry, view *callView) {
 	if !l.Known || e.ID == view.ID || e.At.After(view.Began) ||
 		subjectOf(l.Subject, e.Call) != subjectOf(l.Subject, view.Call) {
 		return
 	}
 	calls := int64(0)
-	if e.Kind == budget.KindSettle || e.Kind == budget.KindExpire { // not a correction
+	if e.Kind == ledger.KindSettle || e.Kind == ledger.KindExpire { // not a correction
 		calls = 1
 	}
 	l.add(int64(e.Cost), e.Usage.Input+e.Usage.Output, calls)
@@ -147,7 +147,7 @@ func (l *callLimit) add(cost, tokens, calls int64) {
 }
 
 // subjectOf returns the call's id for a limit's subject.
-func subjectOf(s budget.Subject, c budget.Call) string {
+func subjectOf(s budget.Subject, c ledger.Call) string {
 	switch s {
 	case budget.User:
 		return c.User
@@ -156,7 +156,7 @@ func subjectOf(s budget.Subject, c budget.Call) string {
 	case budget.IP:
 		return c.IP
 	case budget.UserGroup:
-		return c.Labels.Get(budget.GroupLabel)
+		return c.Labels.Get(ledger.GroupLabel)
 	}
 	return ""
 }

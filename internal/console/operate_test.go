@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -38,7 +39,7 @@ func TestOverviewSaysWhatIsWrong(t *testing.T) {
 // entry settles a call of alice's from an IP address and returns its id.
 func (r *rig) entry(cost pricing.Nano, limits ...budget.Limit) string {
 	r.t.Helper()
-	call := budget.Call{
+	call := ledger.Call{
 		ID: wire.NewCallID(), Org: "acme", User: "alice", Key: "k1", IP: "192.0.2.7", Model: "gpt-4o", Provider: "openai",
 		Endpoint: "chat.completions",
 	}

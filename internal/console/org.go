@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
@@ -82,11 +83,11 @@ func (c *Console) org(v *visit) error {
 	if policy != nil {
 		view.Bound = c.bound(o)
 		var err error
-		view.Limits, err = c.standing(ctx, policy.Limits, budget.Call{Org: o.ID}, budget.Org)
+		view.Limits, err = c.standing(ctx, policy.Limits, ledger.Call{Org: o.ID}, budget.Org)
 		if err != nil {
 			return err
 		}
-		view.usedUp, err = c.usedUp(ctx, policy.Limits, view.Limits, budget.Call{Org: o.ID})
+		view.usedUp, err = c.usedUp(ctx, policy.Limits, view.Limits, ledger.Call{Org: o.ID})
 		if err != nil {
 			return err
 		}
@@ -101,7 +102,7 @@ func (c *Console) org(v *visit) error {
 		if policy == nil {
 			break
 		}
-		states, err := c.standing(ctx, policy.LimitsFor(lines[i].ID, ""), budget.Call{Org: o.ID, User: lines[i].ID},
+		states, err := c.standing(ctx, policy.LimitsFor(lines[i].ID, ""), ledger.Call{Org: o.ID, User: lines[i].ID},
 			budget.User)
 		if err != nil {
 			return err
@@ -172,7 +173,7 @@ func groupLimits(org *guard.Org) []budget.Limit {
 
 // userLines returns the users whose id or name contains search, highest cost first.
 func userLines(o *settings.Org, past *span, search string) []userLine {
-	month := map[string]budget.Sums{}
+	month := map[string]ledger.Sums{}
 	for _, one := range past.month(o.ID, byUser) {
 		month[one.Name] = one.Sums
 	}
@@ -208,7 +209,7 @@ type userView struct {
 	Month     spent
 	Keys      []keyLine
 	Overrides []admin.Override
-	Entries   []budget.Entry           // newest first
+	Entries   []ledger.Entry           // newest first
 	usedUp    map[string]time.Duration // of the limits
 	reading
 	Problem string // why the API did not return the keys
@@ -249,12 +250,12 @@ func (c *Console) user(v *visit) error {
 	}
 	if policy := c.o.Policy().Orgs[o.ID]; policy != nil {
 		var err error
-		view.Limits, err = c.standing(ctx, policy.LimitsFor(id, ""), budget.Call{Org: o.ID, User: id}, budget.Org,
+		view.Limits, err = c.standing(ctx, policy.LimitsFor(id, ""), ledger.Call{Org: o.ID, User: id}, budget.Org,
 			budget.UserGroup, budget.User)
 		if err != nil {
 			return err
 		}
-		view.usedUp, err = c.usedUp(ctx, policy.LimitsFor(id, ""), view.Limits, budget.Call{Org: o.ID, User: id})
+		view.usedUp, err = c.usedUp(ctx, policy.LimitsFor(id, ""), view.Limits, ledger.Call{Org: o.ID, User: id})
 		if err != nil {
 			return err
 		}
@@ -285,6 +286,6 @@ func (v *visit) keysOf(past *span, view *userView) {
 	view.Keys, view.Problem = list[keyLine](v, path, "The keys could not be read.")
 	for i := range view.Keys {
 		key := [2]string{view.User, view.Keys[i].ID}
-		view.Keys[i].Today = past.Today(view.Org, func(d *day) budget.Sums { return d.keys[key] })
+		view.Keys[i].Today = past.Today(view.Org, func(d *day) ledger.Sums { return d.keys[key] })
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/queue"
@@ -95,7 +96,7 @@ func (c *Console) orgLine(ctx context.Context, past *span, o *settings.Org) (org
 		return line, nil
 	}
 	line.Disabled = policy.Disabled
-	states, err := c.standing(ctx, policy.Limits, budget.Call{Org: o.ID}, budget.Org)
+	states, err := c.standing(ctx, policy.Limits, ledger.Call{Org: o.ID}, budget.Org)
 	line.Tightest = tightest(states)
 	return line, err
 }
@@ -116,7 +117,7 @@ func used(s *budget.Status) float64 { return float64(s.Used) / float64(max(s.Amo
 
 // standing returns the state of the limits of some subjects. It ignores model patterns, which
 // do not affect how much is used.
-func (c *Console) standing(ctx context.Context, limits []budget.Limit, call budget.Call,
+func (c *Console) standing(ctx context.Context, limits []budget.Limit, call ledger.Call,
 	of ...budget.Subject,
 ) ([]budget.Status, error) {
 	var asked []budget.Limit

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
@@ -102,7 +103,7 @@ func fill(b *testing.B, rdb *redis.Client, books *budget.Store, q *queue.Queue, 
 	for i := range benchUsers {
 		work.Go(func() error {
 			most := budget.Amounts{Cost: pricing.Nano(1_000_000 + i*1000), Tokens: 100}
-			h, err := books.Hold(context.WithoutCancel(b.Context()), budget.Terms{Limits: limits, Call: budget.Call{
+			h, err := books.Hold(context.WithoutCancel(b.Context()), budget.Terms{Limits: limits, Call: ledger.Call{
 				ID: wire.NewCallID(), Org: "acme", User: fmt.Sprintf("user-%05d", i), Key: "k", Model: []string{"gpt-4o", "gpt-4o-mini", "gpt-5"}[i%3],
 				Provider: "openai", Endpoint: "chat.completions",
 			}, Max: most, Expected: most})

@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/app"
@@ -173,7 +174,7 @@ func (r *rig) spend(org, user string, cost pricing.Nano) {
 			Shape: budget.Shape{Kind: budget.Window, Amount: int64(10 * dollar), Window: 24 * time.Hour},
 		},
 	}
-	call := budget.Call{
+	call := ledger.Call{
 		ID: wire.NewCallID(), Org: org, User: user, Key: "k1", Model: "gpt-4o", Provider: "openai",
 		Endpoint: "chat.completions",
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -22,7 +23,7 @@ func (r *rig) spendOf(id string, cost budget.Amounts) {
 	r.t.Helper()
 	runs, err := r.books.Runs.Find(r.t.Context(), "acme", id)
 	r.must(err)
-	call := budget.Call{
+	call := ledger.Call{
 		ID: wire.NewCallID(), Org: "acme", User: "alice", Key: "k1", Model: "gpt-4o", Provider: "openai",
 		Endpoint: "chat.completions", Run: runs[0].Path,
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -16,9 +17,9 @@ import (
 // run charges a call of a run.
 func (r *rig) run(user, run string, cost pricing.Nano) {
 	r.t.Helper()
-	call := budget.Call{
+	call := ledger.Call{
 		ID: wire.NewCallID(), Org: "acme", User: user, Key: "k1", Model: "gpt-4o", Provider: "openai",
-		Endpoint: "chat.completions", Labels: budget.Labels("run=" + run),
+		Endpoint: "chat.completions", Labels: ledger.Labels("run=" + run),
 	}
 	h, err := r.books.Hold(r.t.Context(), budget.Terms{Call: call, Max: budget.Amounts{Cost: cost}})
 	r.must(err)

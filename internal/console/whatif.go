@@ -181,8 +181,8 @@ func (c *whatIfPage) lastCalls(ctx context.Context, view *whatIfView, answer *wh
 	answer.From = answer.To.AddDate(0, 0, -view.Days)
 	books := c.o.Budget.Ledger
 	since, err := ledger.Newest{
-		Books: books, Org: view.Org, Span: budget.Span{From: answer.From, To: answer.To}, Most: whatIfCalls,
-	}.Each(ctx, func(e budget.Entry) error {
+		Books: books, Org: view.Org, Span: ledger.Span{From: answer.From, To: answer.To}, Most: whatIfCalls,
+	}.Each(ctx, func(e ledger.Entry) error {
 		read++
 		if read%1024 == 0 && ctx.Err() != nil {
 			return ctx.Err()

@@ -3,7 +3,7 @@ package console
 import (
 	"slices"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -24,7 +24,7 @@ type happenings struct {
 }
 
 // entry adds a ledger entry. Corrections change only the spend.
-func (h *happenings) entry(e budget.Entry) {
+func (h *happenings) entry(e ledger.Entry) {
 	one := h.users[e.User]
 	if one == nil {
 		one = &happened{}
@@ -33,7 +33,7 @@ func (h *happenings) entry(e budget.Entry) {
 	for _, to := range []*happened{&h.total, one} {
 		to.Spent += e.Cost
 		switch e.Kind {
-		case budget.KindSettle, budget.KindExpire, budget.KindCharge:
+		case ledger.KindSettle, ledger.KindExpire, ledger.KindCharge:
 			to.Calls++
 			if e.WaitedMS > 0 {
 				to.Waited++

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -51,7 +50,7 @@ func (m Month) String() string { return m.begin.Format("2006-01") }
 type Line struct {
 	Day                                  time.Time
 	User, Key, Provider, Endpoint, Model string
-	Labels                               budget.Labels
+	Labels                               ledger.Labels
 	// Earlier is set for corrections of charges of an earlier month, Cached for answers of the
 	// response cache.
 	Earlier, Cached bool
@@ -65,7 +64,7 @@ type Books struct {
 	Org   string
 	Month Month
 	At    time.Time // when it was read
-	Total budget.Sums
+	Total ledger.Sums
 	// Undetailed are days whose entries are no longer complete, so that labels and other details of
 	// a part of their cost are not known. The amounts are exact.
 	Undetailed []time.Time
@@ -107,15 +106,15 @@ func Days(list []time.Time) string {
 
 // reader reads a month of an org.
 type reader struct {
-	ledger  *budget.Ledger
+	ledger  *ledger.Ledger
 	books   *Books
-	add     func(Line, budget.Sums)
+	add     func(Line, ledger.Sums)
 	expired map[string]bool // holds that expired in this month
 }
 
 // read calls add with sums that add up to the month; several may have the same line. now is the
 // current time.
-func read(ctx context.Context, l *budget.Ledger, books *Books, add func(Line, budget.Sums)) error {
+func read(ctx context.Context, l *ledger.Ledger, books *Books, add func(Line, ledger.Sums)) error {
 	r := &reader{ledger: l, books: books, add: add, expired: map[string]bool{}}
 	for day := books.Month.Begin(); day.Before(books.Month.End()) && day.Before(books.At); day = day.AddDate(0, 0, 1) {
 		if err := r.day(ctx, day); err != nil {
@@ -143,8 +142,8 @@ func (r *reader) day(ctx context.Context, day time.Time) error {
 			least += s.Calls
 		}
 	}
-	found, total := map[Line]*budget.Sums{}, budget.Sums{}
-	err := r.ledger.Entries(ctx, r.books.Org, day.Add(-settling), end.Add(settling), func(e budget.Entry) error {
+	found, total := map[Line]*ledger.Sums{}, ledger.Sums{}
+	err := r.ledger.Entries(ctx, r.books.Org, day.Add(-settling), end.Add(settling), func(e ledger.Entry) error {
 		if e.At.Before(day) || !e.At.Before(end) {
 			return nil
 		}
@@ -174,8 +173,8 @@ func (r *reader) day(ctx context.Context, day time.Time) error {
 }
 
 // sums reads the daily sums of a day.
-func (r *reader) sums(ctx context.Context, day, end time.Time) (map[Line]*budget.Sums, error) {
-	out := map[Line]*budget.Sums{}
+func (r *reader) sums(ctx context.Context, day, end time.Time) (map[Line]*ledger.Sums, error) {
+	out := map[Line]*ledger.Sums{}
 	report, err := ledger.Read(ctx, r.ledger, ledger.Query{Orgs: []string{r.books.Org}, From: day, To: end, By: bySums})
 	if err != nil {
 		return nil, err
@@ -192,8 +191,8 @@ func (r *reader) sums(ctx context.Context, day, end time.Time) (map[Line]*budget
 var bySums = ledger.By("user", "key", "provider", "endpoint", "model")
 
 // rest adds what the sums have and the entries do not, and reports whether there is any.
-func (r *reader) rest(day time.Time, found, sums map[Line]*budget.Sums, total budget.Sums) bool {
-	var want budget.Sums
+func (r *reader) rest(day time.Time, found, sums map[Line]*ledger.Sums, total ledger.Sums) bool {
+	var want ledger.Sums
 	for _, s := range sums {
 		want.Add(*s)
 	}
@@ -202,18 +201,18 @@ func (r *reader) rest(day time.Time, found, sums map[Line]*budget.Sums, total bu
 	if billed(want) == billed(total) {
 		return false
 	}
-	left := map[Line]*budget.Sums{}
+	left := map[Line]*ledger.Sums{}
 	for line, s := range sums {
 		addTo(left, line, *s)
 	}
 	for line, s := range found {
 		addTo(left, Line{
 			Day: day, User: line.User, Key: line.Key, Provider: line.Provider, Endpoint: line.Endpoint,
-			Model: budget.RollupModel(line.Model), Undetailed: true,
+			Model: ledger.RollupModel(line.Model), Undetailed: true,
 		}, s.Negative())
 	}
 	for line, s := range left {
-		if *s != (budget.Sums{}) {
+		if *s != (ledger.Sums{}) {
 			r.add(line, *s)
 		}
 	}
@@ -221,21 +220,21 @@ func (r *reader) rest(day time.Time, found, sums map[Line]*budget.Sums, total bu
 }
 
 // billed returns the sums that entries know exactly.
-func billed(s budget.Sums) budget.Sums {
+func billed(s ledger.Sums) ledger.Sums {
 	s.Calls, s.Estimated, s.Overrun = 0, 0, 0
 	return s
 }
 
-func addTo(to map[Line]*budget.Sums, line Line, s budget.Sums) {
+func addTo(to map[Line]*ledger.Sums, line Line, s ledger.Sums) {
 	if to[line] == nil {
-		to[line] = &budget.Sums{}
+		to[line] = &ledger.Sums{}
 	}
 	to[line].Add(s)
 }
 
 // partsOf returns what an entry adds to the day, as the scripts that wrote it did: one part, or two
 // if it also corrects an earlier month.
-func (r *reader) partsOf(e budget.Entry, day time.Time) map[Line]budget.Sums {
+func (r *reader) partsOf(e ledger.Entry, day time.Time) map[Line]ledger.Sums {
 	line := Line{
 		Day: day, User: e.User, Key: e.Key, Provider: e.Provider, Endpoint: e.Endpoint, Model: e.Model, Labels: e.Labels,
 		Cached: e.Outcome == "cached",
@@ -243,30 +242,30 @@ func (r *reader) partsOf(e budget.Entry, day time.Time) map[Line]budget.Sums {
 	s := e.Sums()
 	hold := fmt.Sprintf("%s/%d", e.ID, e.Attempt)
 	switch e.Kind {
-	case budget.KindAdjust:
+	case ledger.KindAdjust:
 		line.Earlier = r.earlier(e.Corrects)
-	case budget.KindCharge:
+	case ledger.KindCharge:
 		line.Earlier = r.earlier(e.ID)
-	case budget.KindExpire:
+	case ledger.KindExpire:
 		r.expired[hold] = true
-	case budget.KindVoid, budget.KindLate:
+	case ledger.KindVoid, ledger.KindLate:
 		if e.Cost != e.Total && r.earlier(e.ID) && !r.expired[hold] {
 			return r.reversed(line, s, e)
 		}
 	}
-	return map[Line]budget.Sums{line: s}
+	return map[Line]ledger.Sums{line: s}
 }
 
 // reversed splits the correction of a hold that expired in an earlier month: the charge of then is
 // taken back, and what the call cost is charged now.
-func (r *reader) reversed(line Line, s budget.Sums, e budget.Entry) map[Line]budget.Sums {
-	back := budget.Sums{Cost: e.Cost - e.Total, Calls: s.Calls}
+func (r *reader) reversed(line Line, s ledger.Sums, e ledger.Entry) map[Line]ledger.Sums {
+	back := ledger.Sums{Cost: e.Cost - e.Total, Calls: s.Calls}
 	s.Cost, s.Calls = e.Total, 0
 	back.Estimated, s.Estimated = s.Estimated, 0
 	earlier := line
 	earlier.Earlier = true
-	out := map[Line]budget.Sums{earlier: back}
-	if s != (budget.Sums{}) {
+	out := map[Line]ledger.Sums{earlier: back}
+	if s != (ledger.Sums{}) {
 		out[line] = s
 	}
 	return out

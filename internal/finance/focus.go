@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
@@ -53,7 +52,7 @@ func ParseBy(list string) (By, error) {
 			by.Key = true
 		case d == "endpoint":
 			by.Endpoint = true
-		case label && budget.ValidLabelName(name):
+		case label && ledger.ValidLabelName(name):
 			by.Labels = append(by.Labels, name)
 		default:
 			return by, fmt.Errorf("%.40q: expected user, key, endpoint and label:NAME, separated by commas", d)
@@ -77,7 +76,7 @@ func (by By) of(line Line) Line {
 	for _, name := range by.Labels {
 		values[name] = line.Labels.Get(name)
 	}
-	line.Labels, _ = budget.NewLabels(values) // the values come from labels
+	line.Labels, _ = ledger.NewLabels(values) // the values come from labels
 	if len(by.Labels) == 0 && !line.Earlier && !line.Cached {
 		line.Undetailed = false
 	}
@@ -105,10 +104,10 @@ type focusRow struct {
 }
 
 // ReadFocus reads the rows of a month. Their BilledCost adds up to the ledger exactly.
-func ReadFocus(ctx context.Context, l *budget.Ledger, o FocusOptions) (*Focus, error) {
+func ReadFocus(ctx context.Context, l *ledger.Ledger, o FocusOptions) (*Focus, error) {
 	f := &Focus{Books: Books{Org: o.Org, Month: o.Month, At: o.Now, labels: len(o.By.Labels) > 0}, o: o}
-	lines := map[Line]*budget.Sums{}
-	err := read(ctx, l, &f.Books, func(line Line, s budget.Sums) { addTo(lines, o.By.of(line), s) })
+	lines := map[Line]*ledger.Sums{}
+	err := read(ctx, l, &f.Books, func(line Line, s ledger.Sums) { addTo(lines, o.By.of(line), s) })
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -17,7 +17,7 @@ type focusColumn struct {
 
 // text is a column whose cells a spreadsheet must not run as formulas.
 func text(name string, of func(r *focusRow) string) focusColumn {
-	return focusColumn{name, func(r *focusRow) string { return budget.CellText(of(r)) }}
+	return focusColumn{name, func(r *focusRow) string { return ledger.CellText(of(r)) }}
 }
 
 func fixed(name, s string) focusColumn {

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/finance"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -76,11 +77,11 @@ func pick[T any](w *world, list ...T) T { return list[w.rng.IntN(len(list))] }
 
 func (w *world) call(org string) {
 	w.t.Helper()
-	labels, err := budget.NewLabels(map[string]string{"project": pick(w, "", "web", "app"), "team": pick(w, "a", "b")})
+	labels, err := ledger.NewLabels(map[string]string{"project": pick(w, "", "web", "app"), "team": pick(w, "a", "b")})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	c := budget.Call{
+	c := ledger.Call{
 		ID: wire.NewCallID(), Org: org, User: org + pick(w, "-ann", "-bob"), Key: org + pick(w, "-k1", "-k2"),
 		Model: pick(w, "gpt-4o", "gpt-4o-mini", `odd "model", really`), Provider: pick(w, "openai", "spare"),
 		Endpoint: pick(w, "chat.completions", "responses"), Labels: labels,
@@ -111,15 +112,15 @@ func (w *world) call(org string) {
 // adjust corrects a call that was made at a time, or none.
 func (w *world) adjust(org string, amount pricing.Nano, made time.Time) {
 	w.t.Helper()
-	a := budget.Adjustment{
-		ID: wire.NewCallID(), Call: budget.Call{Org: org, User: org + "-ann", Key: org + "-k1"}, Amount: amount, By: "carla",
+	a := ledger.Adjustment{
+		ID: wire.NewCallID(), Call: ledger.Call{Org: org, User: org + "-ann", Key: org + "-k1"}, Amount: amount, By: "carla",
 		Reason: "refund <b>",
 	}
 	if !made.IsZero() {
 		a.Call.ID = idAt(made)
 		a.Call.Model, a.Call.Provider = "gpt-4o", "openai"
 	}
-	if _, err := w.books.Ledger.Adjust(w.t.Context(), a); err != nil {
+	if _, err := w.books.Adjust(w.t.Context(), a); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -137,7 +138,7 @@ func idAt(at time.Time) string {
 // ledger returns the sum of all entries of an org.
 func (w *world) ledger(org string) (sum pricing.Nano) {
 	w.t.Helper()
-	err := w.books.Ledger.Entries(w.t.Context(), org, time.Time{}, time.Time{}, func(e budget.Entry) error {
+	err := w.books.Ledger.Entries(w.t.Context(), org, time.Time{}, time.Time{}, func(e ledger.Entry) error {
 		sum += e.Cost
 		return nil
 	})

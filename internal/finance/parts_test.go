@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -17,28 +17,28 @@ func TestPartsOfCorrections(t *testing.T) {
 	}
 	// The ids begin with the milliseconds of 2026-10-31 and 2026-11-02, in base 32.
 	const old, fresh = "01m6a31yc0xxxxxxxxxxxxxxxx", "01m6crwh00xxxxxxxxxxxxxxxx"
-	costs := budget.Costs{Output: 30}
-	entry := func(kind, id string, cost, total pricing.Nano) budget.Entry {
-		e := budget.Entry{Call: budget.Call{ID: id}, Kind: kind, Cost: cost, Total: total}
-		if total > 0 && kind == budget.KindLate {
+	costs := ledger.Costs{Output: 30}
+	entry := func(kind, id string, cost, total pricing.Nano) ledger.Entry {
+		e := ledger.Entry{Call: ledger.Call{ID: id}, Kind: kind, Cost: cost, Total: total}
+		if total > 0 && kind == ledger.KindLate {
 			e.Costs = costs
 		}
 		return e
 	}
 	for _, one := range []struct {
 		name           string
-		entries        []budget.Entry
+		entries        []ledger.Entry
 		usage, earlier pricing.Nano
 		calls          int64
 	}{
-		{"a settle", []budget.Entry{entry("settle", old, 30, 30)}, 30, 0, 1},
-		{"a late settle of last month's expired hold", []budget.Entry{entry("late", old, -70, 30)}, 30, -100, 0},
-		{"a late settle of this month's", []budget.Entry{entry("expire", old, 100, 100), entry("late", old, -70, 30)}, 30, 0, 1},
-		{"a late settle of a lost hold", []budget.Entry{entry("late", old, 30, 30)}, 30, 0, 1},
-		{"a void of last month's", []budget.Entry{entry("void", old, -100, 0)}, 0, -100, -1},
-		{"a void of this month's call", []budget.Entry{entry("void", fresh, -100, 0)}, -100, 0, -1},
-		{"a charge of last month's call", []budget.Entry{entry("charge", old, 40, 40)}, 0, 40, 1},
-		{"a charge of this month's call", []budget.Entry{entry("charge", fresh, 40, 40)}, 40, 0, 1},
+		{"a settle", []ledger.Entry{entry("settle", old, 30, 30)}, 30, 0, 1},
+		{"a late settle of last month's expired hold", []ledger.Entry{entry("late", old, -70, 30)}, 30, -100, 0},
+		{"a late settle of this month's", []ledger.Entry{entry("expire", old, 100, 100), entry("late", old, -70, 30)}, 30, 0, 1},
+		{"a late settle of a lost hold", []ledger.Entry{entry("late", old, 30, 30)}, 30, 0, 1},
+		{"a void of last month's", []ledger.Entry{entry("void", old, -100, 0)}, 0, -100, -1},
+		{"a void of this month's call", []ledger.Entry{entry("void", fresh, -100, 0)}, -100, 0, -1},
+		{"a charge of last month's call", []ledger.Entry{entry("charge", old, 40, 40)}, 0, 40, 1},
+		{"a charge of this month's call", []ledger.Entry{entry("charge", fresh, 40, 40)}, 40, 0, 1},
 	} {
 		r := &reader{books: &Books{Month: month}, expired: map[string]bool{}}
 		var usage, earlier pricing.Nano

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
@@ -30,10 +29,10 @@ type Statement struct {
 	// Daily has a line for each day of the month that has begun.
 	Daily []StatementLine
 	// Corrections are manual ones, and charges from the reconciliation list.
-	Corrections []budget.AuditRecord
+	Corrections []ledger.AuditRecord
 	// Earlier is the part of the total that corrects charges of earlier months. Hits is what answers
 	// of the response cache cost.
-	Earlier, Hits budget.Sums
+	Earlier, Hits ledger.Sums
 	// Prices are what was paid on average for tokens, by model and class.
 	Prices []PriceLine
 }
@@ -48,7 +47,7 @@ type Section struct {
 // StatementLine is one part of a section.
 type StatementLine struct {
 	Name string
-	budget.Sums
+	ledger.Sums
 }
 
 // PriceLine is the average price of a million tokens of a class.
@@ -73,13 +72,13 @@ const (
 type sectionOf struct {
 	title, key string
 	name       func(Line) string
-	sums       map[string]*budget.Sums
+	sums       map[string]*ledger.Sums
 }
 
-func (s *sectionOf) add(line Line, sums budget.Sums) {
+func (s *sectionOf) add(line Line, sums ledger.Sums) {
 	name := cmp.Or(s.name(line), noName)
 	if s.sums[name] == nil {
-		s.sums[name] = &budget.Sums{}
+		s.sums[name] = &ledger.Sums{}
 	}
 	s.sums[name].Add(sums)
 }
@@ -115,23 +114,23 @@ func newSections(labels []string) []*sectionOf {
 		}})
 	}
 	for _, s := range list {
-		s.sums = map[string]*budget.Sums{}
+		s.sums = map[string]*ledger.Sums{}
 	}
 	return list
 }
 
 // ReadStatement reads the statement of a month.
-func ReadStatement(ctx context.Context, l *budget.Ledger, o StatementOptions) (*Statement, error) {
+func ReadStatement(ctx context.Context, l *ledger.Ledger, o StatementOptions) (*Statement, error) {
 	st := &Statement{
 		Books:   Books{Org: o.Org, Month: o.Month, At: o.Now, labels: len(o.Labels) > 0},
 		OrgName: cmp.Or(o.OrgName, o.Org),
 	}
-	sections, days := newSections(o.Labels), map[time.Time]*budget.Sums{}
-	models := &sectionOf{name: func(l Line) string { return l.Model }, sums: map[string]*budget.Sums{}}
+	sections, days := newSections(o.Labels), map[time.Time]*ledger.Sums{}
+	models := &sectionOf{name: func(l Line) string { return l.Model }, sums: map[string]*ledger.Sums{}}
 	for day := o.Month.Begin(); day.Before(o.Month.End()) && day.Before(o.Now); day = day.AddDate(0, 0, 1) {
-		days[day] = &budget.Sums{}
+		days[day] = &ledger.Sums{}
 	}
-	err := read(ctx, l, &st.Books, func(line Line, s budget.Sums) {
+	err := read(ctx, l, &st.Books, func(line Line, s ledger.Sums) {
 		for _, section := range sections {
 			section.add(line, s)
 		}
@@ -172,9 +171,9 @@ func pricesOf(models Section) []PriceLine {
 
 // readCorrections reads the corrections that changed the bill of the month, which are kept longer
 // than the ledger.
-func (st *Statement) readCorrections(ctx context.Context, l *budget.Ledger) error {
+func (st *Statement) readCorrections(ctx context.Context, l *ledger.Ledger) error {
 	from, to := st.Month.Begin(), st.Month.End()
-	return l.Audit(ctx, st.Org, from.Add(-settling), to.Add(settling), func(r budget.AuditRecord) error {
+	return l.Audit(ctx, st.Org, from.Add(-settling), to.Add(settling), func(r ledger.AuditRecord) error {
 		changes := slices.Contains([]string{"usage.adjust", "usage.reconcile.charge"}, r.Action)
 		if changes && !r.At.Before(from) && r.At.Before(to) {
 			st.Corrections = append(st.Corrections, r)
@@ -184,7 +183,7 @@ func (st *Statement) readCorrections(ctx context.Context, l *budget.Ledger) erro
 }
 
 // ForMonth returns the month of the call that a correction changes, if it is not the statement's.
-func (st *Statement) ForMonth(r budget.AuditRecord) string {
+func (st *Statement) ForMonth(r ledger.AuditRecord) string {
 	made, ok := wire.CallTime(r.Corrects)
 	if !ok || !made.Before(st.Month.Begin()) {
 		return ""

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -62,8 +62,8 @@ type csvLine struct {
 }
 
 func (st *Statement) line(w escape.CSV, l csvLine) {
-	cells := append([]string{st.Org, st.Month.String(), st.status(), l.section, budget.CellText(l.name)}, l.counts[:]...)
-	_ = w.Write(append(cells, l.cost.Decimal(), budget.CellText(l.note))) // Flush reports the error
+	cells := append([]string{st.Org, st.Month.String(), st.status(), l.section, ledger.CellText(l.name)}, l.counts[:]...)
+	_ = w.Write(append(cells, l.cost.Decimal(), ledger.CellText(l.note))) // Flush reports the error
 }
 
 // status is final, provisional or incomplete.

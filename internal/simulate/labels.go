@@ -3,17 +3,17 @@ package simulate
 import (
 	"encoding/json"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // recordedLabels are labels as in a ledger entry, an object, or as in an access record, the text of
-// budget.Labels.
-type recordedLabels budget.Labels
+// ledger.Labels.
+type recordedLabels ledger.Labels
 
 // UnmarshalJSON reads either form.
 func (l *recordedLabels) UnmarshalJSON(text []byte) error {
 	if len(text) > 0 && text[0] == '"' {
 		return json.Unmarshal(text, (*string)(l))
 	}
-	return json.Unmarshal(text, (*budget.Labels)(l))
+	return json.Unmarshal(text, (*ledger.Labels)(l))
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -331,7 +332,7 @@ func TestIdentitiesOfWaitingCalls(t *testing.T) {
 	named := slices.Clone(plain)
 	for i := range named {
 		named[i].Request = "r" + string(rune('0'+i))
-		named[i].Run, named[i].Labels = "agent", budget.Labels("").With("project", "a")
+		named[i].Run, named[i].Labels = "agent", ledger.Labels("").With("project", "a")
 	}
 	minute := limitOf(budget.Shape{Kind: budget.ExactWindow, Amount: 100, Window: time.Minute})
 	never := limitOf(budget.Shape{Kind: budget.Window, Amount: 100, Window: 300 * 24 * time.Hour})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -43,7 +44,7 @@ func (t *Trace) peaks(steps []comesOrEnds, metric budget.Metric, shape budget.Sh
 	shape.Amount = budget.MaxAmount
 	v := budget.NewVirtual(budget.Options{Lease: lease})
 	on, err := v.Bind([]budget.Limit{{ID: "peaks", Subject: budget.Org, Metric: metric, Shape: shape}},
-		budget.Call{Org: "peaks"})
+		ledger.Call{Org: "peaks"})
 	if err != nil {
 		return nil, err
 	}

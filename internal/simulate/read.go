@@ -15,7 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
@@ -35,7 +35,7 @@ type line struct {
 	Provider    string         `json:"provider"`
 	Endpoint    string         `json:"endpoint"`
 	Request     string         `json:"request"`
-	Run         budget.RunPath `json:"run"`
+	Run         ledger.RunPath `json:"run"`
 	Limit       string         `json:"limit"`
 	Kind        string         `json:"kind"`
 	At          time.Time      `json:"at"`
@@ -251,7 +251,7 @@ func (r *Reader) take(l *line) error {
 }
 
 // Entry adds a ledger entry, as read from Redis.
-func (r *Reader) Entry(e budget.Entry) error {
+func (r *Reader) Entry(e ledger.Entry) error {
 	return r.entry(&line{
 		ID: e.ID, Attempt: e.Attempt, Org: e.Org, User: e.User, Key: e.Key, IP: e.IP, Labels: recordedLabels(e.Labels),
 		Request: e.Request, Run: e.Run, Model: e.Model, Provider: e.Provider, Endpoint: e.Endpoint, Kind: e.Kind, At: e.At,
@@ -267,14 +267,14 @@ func (r *Reader) entry(l *line) error {
 	r.ledger = true
 	id := fmt.Sprintf("%s/%d", l.ID, l.Attempt)
 	switch l.Kind {
-	case budget.KindSettle:
-	case budget.KindExpire, budget.KindCharge:
+	case ledger.KindSettle:
+	case ledger.KindExpire, ledger.KindCharge:
 		r.calls[id] = r.trace.Len()
-	case budget.KindLate:
+	case ledger.KindLate:
 		c := l.charged()
 		r.fixes = append(r.fixes, fix{id, l.Cost, &c})
 		return nil
-	case budget.KindVoid:
+	case ledger.KindVoid:
 		r.fixes = append(r.fixes, fix{id, l.Cost, nil})
 		return nil
 	default:
@@ -287,12 +287,12 @@ func (r *Reader) entry(l *line) error {
 // charged returns the call of an entry.
 func (l *line) charged() Call {
 	c := Call{
-		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Labels: budget.Labels(l.Labels), Request: l.Request, Run: l.Run,
+		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Labels: ledger.Labels(l.Labels), Request: l.Request, Run: l.Run,
 		Model: l.Model, Provider: l.Provider, Endpoint: l.Endpoint,
 		Cost: pricing.Nano(l.Total), Held: pricing.Nano(l.Held), HeldTokens: l.HeldTokens,
 		Tokens:      l.Usage.Input + l.Usage.Output,
 		QuotaTokens: l.QuotaTokens, Class: l.Class, Stream: l.Stream,
-		Failed: guard.Outcome(l.Outcome).Failed() || l.Kind == budget.KindExpire,
+		Failed: guard.Outcome(l.Outcome).Failed() || l.Kind == ledger.KindExpire,
 	}
 	admitted := l.admitted()
 	c.At, c.Took = admitted.Add(-time.Duration(l.Waited)*time.Millisecond), max(l.At.Sub(admitted), 0)
@@ -320,7 +320,7 @@ func (l *line) call() Call {
 	endpoint := l.Endpoint
 	endpoint = cmp.Or(endpoint, l.Route)
 	c := Call{
-		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Labels: budget.Labels(l.Labels), Model: l.Model, Endpoint: endpoint,
+		Org: l.Org, User: l.User, Key: l.Key, IP: l.IP, Labels: ledger.Labels(l.Labels), Model: l.Model, Endpoint: endpoint,
 		Request: l.Request, Run: l.Run, Held: pricing.Nano(*l.AccessHeld), HeldTokens: l.HeldTokens, Tokens: l.Tokens,
 		QuotaTokens: l.QuotaTokens, Class: l.Class, Stream: l.Stream, Took: time.Duration(l.TookNS),
 		Failed: guard.Outcome(l.Outcome).Failed(),

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -120,7 +120,7 @@ func (c *csvRow) line() *line {
 		HeldTokens: c.number("held_tokens"),
 		HeldUS:     c.number("held_us"), QuotaTokens: c.number("quota_tokens"), Class: c.text("class"),
 		Stream: c.text("stream") == "true", Labels: recordedLabels(c.text("labels")),
-		Request: c.text("request"), Run: budget.RunPath(c.text("run")),
+		Request: c.text("request"), Run: ledger.RunPath(c.text("run")),
 		Usage: tokensOfUsage{c.number("input_tokens"), c.number("output_tokens")},
 	}
 	at, err := time.Parse(time.RFC3339Nano, c.text("time"))

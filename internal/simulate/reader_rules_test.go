@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
@@ -111,25 +111,25 @@ func TestLaterEntriesCorrect(t *testing.T) {
 		files []string
 		costs []pricing.Nano
 	}{
-		{"an expired hold", []string{entry(budget.KindExpire, "a", 100, 100)}, []pricing.Nano{100}},
+		{"an expired hold", []string{entry(ledger.KindExpire, "a", 100, 100)}, []pricing.Nano{100}},
 		{
 			"settled late",
-			[]string{entry(budget.KindExpire, "a", 100, 100) + entry(budget.KindLate, "a", -40, 60)},
+			[]string{entry(ledger.KindExpire, "a", 100, 100) + entry(ledger.KindLate, "a", -40, 60)},
 			[]pricing.Nano{60},
 		},
-		{"settled late, read before", []string{entry(budget.KindLate, "a", -40, 60), entry(budget.KindExpire, "a",
+		{"settled late, read before", []string{entry(ledger.KindLate, "a", -40, 60), entry(ledger.KindExpire, "a",
 			100, 100)}, []pricing.Nano{60}},
 		{
 			"voided late",
-			[]string{entry(budget.KindExpire, "a", 100, 100) + entry(budget.KindVoid, "a", -100, 0)},
+			[]string{entry(ledger.KindExpire, "a", 100, 100) + entry(ledger.KindVoid, "a", -100, 0)},
 			[]pricing.Nano{0},
 		},
-		{"voided beyond its charge", []string{entry(budget.KindCharge, "a", 60, 60) + entry(budget.KindVoid, "a",
+		{"voided beyond its charge", []string{entry(ledger.KindCharge, "a", 60, 60) + entry(ledger.KindVoid, "a",
 			-100, 0)}, []pricing.Nano{0}},
-		{"late without its expiry", []string{entry(budget.KindLate, "b", 60, 60)}, []pricing.Nano{60}},
-		{"void without its charge", []string{entry(budget.KindVoid, "b", -60, 0)}, nil},
-		{"of another attempt", []string{entry(budget.KindExpire, "a", 100, 100) +
-			strings.Replace(entry(budget.KindVoid, "a", -100, 0), `"id"`, `"attempt":1,"id"`, 1)}, []pricing.Nano{100}},
+		{"late without its expiry", []string{entry(ledger.KindLate, "b", 60, 60)}, []pricing.Nano{60}},
+		{"void without its charge", []string{entry(ledger.KindVoid, "b", -60, 0)}, nil},
+		{"of another attempt", []string{entry(ledger.KindExpire, "a", 100, 100) +
+			strings.Replace(entry(ledger.KindVoid, "a", -100, 0), `"id"`, `"attempt":1,"id"`, 1)}, []pricing.Nano{100}},
 	} {
 		var costs []pricing.Nano
 		for _, call := range callsOf(t, readAll(t, c.files...)) {
@@ -311,7 +311,7 @@ func TestReaderEndsWithItsContext(t *testing.T) {
 // An entry read from Redis yields the same call as its exported line.
 func TestEntryIsItsLine(t *testing.T) {
 	r := simulate.NewReader()
-	e := budget.Entry{Kind: budget.KindSettle, At: begin.Add(5 * time.Second), Cost: 60, Total: 60}
+	e := ledger.Entry{Kind: ledger.KindSettle, At: begin.Add(5 * time.Second), Cost: 60, Total: 60}
 	e.Org, e.User, e.Key, e.IP, e.Model, e.Provider, e.Endpoint = "acme", "ann", "k", "10.0.0.7", "m", "p", "chat.completions"
 	e.WaitedMS, e.TookMS, e.HeldNano, e.HeldTokens, e.QuotaTokens, e.Stream = 1000, 2000, 100, 10, 12, true
 	e.Usage.Input, e.Usage.Output = 4, 2

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -202,7 +203,7 @@ func (t *Trace) call(i int) Call {
 	r, name := &t.calls[i], func(id uint32) string { return t.names[id] }
 	return Call{
 		Org: name(r.who.org), User: name(r.who.user), Key: name(r.who.key), IP: name(r.who.ip),
-		Labels: budget.Labels(name(r.who.labels)), Request: name(r.who.request), Run: budget.RunPath(name(r.who.run)),
+		Labels: ledger.Labels(name(r.who.labels)), Request: name(r.who.request), Run: ledger.RunPath(name(r.who.run)),
 		Model: name(r.who.model), Provider: name(r.who.provider), Endpoint: name(r.who.endpoint),
 		At: time.UnixMicro(r.at), Took: time.Duration(r.took) * time.Microsecond, Held: pricing.Nano(r.held),
 		Cost:       pricing.Nano(r.cost),

@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // Shadow adds up from the ledger what limits in shadow mode would have done. The zero value is
@@ -37,8 +37,8 @@ type ShadowReport struct {
 }
 
 // Entry counts a ledger entry.
-func (s *Shadow) Entry(e budget.Entry) error {
-	if e.Kind == budget.KindSettle || e.Kind == budget.KindExpire {
+func (s *Shadow) Entry(e ledger.Entry) error {
+	if e.Kind == ledger.KindSettle || e.Kind == ledger.KindExpire {
 		s.count(e.Org, e.User, e.At, e.Shadow)
 	}
 	return nil
@@ -61,8 +61,8 @@ func (s *Shadow) any(org string, at time.Time) bool {
 	return len(limits) == 0
 }
 
-func (s *Shadow) count(org, user string, at time.Time, list []budget.Shadowed) {
-	list = slices.DeleteFunc(slices.Clone(list), func(one budget.Shadowed) bool {
+func (s *Shadow) count(org, user string, at time.Time, list []ledger.Shadowed) {
+	list = slices.DeleteFunc(slices.Clone(list), func(one ledger.Shadowed) bool {
 		return one.Cap == "" && !s.counts(org, one.Limit, at)
 	})
 	if len(list) == 0 {
@@ -112,12 +112,12 @@ func (s *Shadow) Read(ctx context.Context, name string, in io.Reader) error {
 			User   string            `json:"user"`
 			Kind   string            `json:"kind"`
 			At     time.Time         `json:"at"`
-			Shadow []budget.Shadowed `json:"shadow"`
+			Shadow []ledger.Shadowed `json:"shadow"`
 		}
 		if err := json.Unmarshal(text, &e); err != nil {
 			return fmt.Errorf("%s: line %d: %w", name, n, err)
 		}
-		if e.Kind == budget.KindSettle || e.Kind == budget.KindExpire {
+		if e.Kind == ledger.KindSettle || e.Kind == ledger.KindExpire {
 			s.count(e.Org, e.User, e.At, e.Shadow)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/simulate"
 )
 
@@ -50,9 +51,9 @@ func TestShadowOfALedger(t *testing.T) {
 // Entries read from Redis count like the lines of an export.
 func TestShadowOfEntries(t *testing.T) {
 	var s simulate.Shadow
-	for _, kind := range []string{budget.KindSettle, budget.KindExpire, budget.KindVoid, budget.KindLate} {
-		e := budget.Entry{Kind: kind}
-		e.Org, e.User, e.Shadow = "acme", "ann", []budget.Shadowed{{Limit: "hour", WaitMS: 7}}
+	for _, kind := range []string{ledger.KindSettle, ledger.KindExpire, ledger.KindVoid, ledger.KindLate} {
+		e := ledger.Entry{Kind: kind}
+		e.Org, e.User, e.Shadow = "acme", "ann", []ledger.Shadowed{{Limit: "hour", WaitMS: 7}}
 		err := s.Entry(e)
 		if err != nil {
 			t.Fatal(err)
@@ -198,8 +199,8 @@ func TestShadowCountsFromTheLimitsCreation(t *testing.T) {
 	}}
 	for _, org := range []string{"acme", "filed", "bare"} {
 		for _, at := range []time.Time{made.Add(-time.Second), made, made.Add(time.Hour)} {
-			for _, list := range [][]budget.Shadowed{nil, {{Limit: "hour", WaitMS: 7}}} {
-				e := budget.Entry{Kind: budget.KindSettle, At: at}
+			for _, list := range [][]ledger.Shadowed{nil, {{Limit: "hour", WaitMS: 7}}} {
+				e := ledger.Entry{Kind: ledger.KindSettle, At: at}
 				e.Org, e.Shadow = org, list
 				if err := s.Entry(e); err != nil {
 					t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
@@ -66,7 +67,7 @@ func (e *engine) resolve(w who) (*subject, error) {
 		return nil, fmt.Errorf("simulate: %s has no pool %q", e.policy.Name, target.Pool)
 	}
 	s.brakes = e.policy.Guard.Braking(caller, request, target, name(w.request))
-	call := budget.Call{
+	call := ledger.Call{
 		Org: org.ID, User: caller.User, Key: caller.Key, IP: caller.IP, Labels: caller.Labels, Request: name(w.request),
 		Run: caller.Run,
 	}

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
@@ -22,10 +22,10 @@ import (
 type Call struct {
 	Org, User, Key, IP        string
 	Model, Provider, Endpoint string
-	Labels                    budget.Labels
+	Labels                    ledger.Labels
 	// Request identifies equal requests, and Run the run with a budget, for brakes.
 	Request string
-	Run     budget.RunPath
+	Run     ledger.RunPath
 
 	At   time.Time     // arrival
 	Took time.Duration // from admission to end
@@ -79,8 +79,8 @@ type who struct{ org, user, key, ip, labels, model, provider, endpoint, request,
 // caller returns who makes a call, as an org of a policy sees it.
 func (t *Trace) caller(w who, org *guard.Org) guard.Caller {
 	return guard.Caller{
-		Org: org, User: t.names[w.user], Key: t.names[w.key], IP: t.names[w.ip], Labels: budget.Labels(t.names[w.labels]),
-		Run: budget.RunPath(t.names[w.run]),
+		Org: org, User: t.names[w.user], Key: t.names[w.key], IP: t.names[w.ip], Labels: ledger.Labels(t.names[w.labels]),
+		Run: ledger.RunPath(t.names[w.run]),
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // charge settles a call as it is, with the limits of the org and those of its run.
-func (f *floor) charge(c budget.Call, cost pricing.Nano, runs ...budget.Run) {
+func (f *floor) charge(c ledger.Call, cost pricing.Nano, runs ...budget.Run) {
 	f.t.Helper()
 	c.ID, c.Org, c.Model = wire.NewCallID(), "acme", "gpt-4o"
 	limits := f.org.Limits
@@ -39,9 +39,9 @@ func TestGroupsByLabel(t *testing.T) {
 		Shape: budget.Shape{Kind: budget.Calendar, Calendar: "year", Amount: 200_000_000},
 	})
 	f.from.By = dim(t, "label:project")
-	f.charge(budget.Call{User: "alice", Labels: "project=web"}, 60_000_000)
-	f.charge(budget.Call{User: "bob", Labels: "project=web"}, 40_000_000)
-	f.charge(budget.Call{User: "bob"}, 10_000_000)
+	f.charge(ledger.Call{User: "alice", Labels: "project=web"}, 60_000_000)
+	f.charge(ledger.Call{User: "bob", Labels: "project=web"}, 40_000_000)
+	f.charge(ledger.Call{User: "bob"}, 10_000_000)
 	s := f.sample("")
 	if s.By != "label:project" || len(s.Groups) != 2 {
 		t.Fatalf("got %s groups %+v, want two by label:project", s.By, s.Groups)
@@ -70,8 +70,8 @@ func TestGroupsByRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.charge(budget.Call{User: "alice"}, 20_000_000, run)
-	f.charge(budget.Call{User: "alice", Run: "run_gone"}, 1)
+	f.charge(ledger.Call{User: "alice"}, 20_000_000, run)
+	f.charge(ledger.Call{User: "alice", Run: "run_gone"}, 1)
 	s := f.sample("")
 	if len(s.Groups) != 2 || s.Groups[0].Value != "run_a" || s.Groups[0].Name != "nightly" || s.Groups[1].Value != "run_gone" {
 		t.Fatalf("got %+v, want run_a named nightly, and run_gone", s.Groups)
@@ -90,7 +90,7 @@ func TestForecastsAreKept(t *testing.T) {
 	now := time.Now()
 	f.now = func() time.Time { return now }
 	f.org.Limits[1].Shape = budget.Shape{Kind: budget.Calendar, Calendar: "year", Amount: 100_000_000}
-	f.charge(budget.Call{User: "alice"}, 50_000_000)
+	f.charge(ledger.Call{User: "alice"}, 50_000_000)
 	now = now.Add(time.Second) // entries have the time of Redis
 	first := f.sample("").Users[0].Limits[0].UsedUp
 	now = now.Add(endsAge / 2)
@@ -98,7 +98,7 @@ func TestForecastsAreKept(t *testing.T) {
 	if first == nil || second == nil || *first-*second != endsAge/2 {
 		t.Errorf("got %v and %v, want the second %v less", first, second, endsAge/2)
 	}
-	f.charge(budget.Call{User: "alice"}, 25_000_000)
+	f.charge(ledger.Call{User: "alice"}, 25_000_000)
 	if third := f.sample("").Users[0].Limits[0].UsedUp; third == nil || *third != *second {
 		t.Errorf("got %v before it is due, want %v still", third, second)
 	}
@@ -111,10 +111,10 @@ func TestForecastsAreKept(t *testing.T) {
 // TestSampleIsFiltered: a filter selects what orgs, users, groups and calls show of the last minute.
 func TestSampleIsFiltered(t *testing.T) {
 	f := newFloor(t)
-	f.charge(budget.Call{User: "alice", Labels: "project=web"}, 60_000_000)
-	f.charge(budget.Call{User: "bob", Labels: "project=web"}, 40_000_000)
-	f.charge(budget.Call{User: "bob"}, 10_000_000)
-	f.charge(budget.Call{User: "carol"}, 5_000_000)
+	f.charge(ledger.Call{User: "alice", Labels: "project=web"}, 60_000_000)
+	f.charge(ledger.Call{User: "bob", Labels: "project=web"}, 40_000_000)
+	f.charge(ledger.Call{User: "bob"}, 10_000_000)
+	f.charge(ledger.Call{User: "carol"}, 5_000_000)
 	var err error
 	f.from.FilterText = "project=web cost<0.05"
 	f.from.Filter, err = ledger.ParseFilter(f.from.FilterText, func(string) bool { return true })

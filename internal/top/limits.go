@@ -74,7 +74,7 @@ func (s *Sampler) burns(ctx context.Context, org string, began time.Time) (*budg
 	if now.Before(state.ends.next) || now.Sub(began) > endsTime {
 		return nil, nil
 	}
-	b, err := s.books.Ledger.Burns(ctx, org, now)
+	b, err := s.books.Burns(ctx, org, now)
 	if err != nil {
 		return nil, err
 	}
@@ -96,9 +96,9 @@ func (s standing) of(ctx context.Context, one *Spender, by ledger.Dimension) ([]
 	call := one.call
 	switch {
 	case call.ID == "" && one.User == "":
-		return s.read(ctx, s.org.Limits, budget.Call{Org: one.Org}, budget.Org)
+		return s.read(ctx, s.org.Limits, ledger.Call{Org: one.Org}, budget.Org)
 	case call.ID == "":
-		return s.read(ctx, s.org.LimitsFor(one.User, ""), budget.Call{Org: one.Org, User: one.User}, budget.User)
+		return s.read(ctx, s.org.LimitsFor(one.User, ""), ledger.Call{Org: one.Org, User: one.User}, budget.User)
 	case by.Name == ledger.Run:
 		return s.run(ctx, one)
 	case by.Name == "key":
@@ -114,17 +114,17 @@ func (s standing) run(ctx context.Context, one *Spender) ([]Limit, error) {
 	if one.Value == "" {
 		return []Limit{}, nil
 	}
-	runs, err := s.books.Runs.Existing(ctx, one.Org, budget.RunPath(one.Value).ID())
+	runs, err := s.books.Runs.Existing(ctx, one.Org, ledger.RunPath(one.Value).ID())
 	if err != nil || len(runs) == 0 { // it ended too long ago
 		return []Limit{}, err
 	}
 	one.Name = runs[0].Name
-	return s.read(ctx, runs[0].Limits()[:1], budget.Call{Org: one.Org}, budget.RunBudget)
+	return s.read(ctx, runs[0].Limits()[:1], ledger.Call{Org: one.Org}, budget.RunBudget)
 }
 
 // read returns the state of the limits of one kind of subject.
 func (s standing) read(
-	ctx context.Context, limits []budget.Limit, call budget.Call, of budget.Subject,
+	ctx context.Context, limits []budget.Limit, call ledger.Call, of budget.Subject,
 ) ([]Limit, error) {
 	var asked []budget.Limit
 	for _, l := range limits {
@@ -158,7 +158,7 @@ func (s standing) read(
 }
 
 // usedUp returns in what time a limit is used up, or nil.
-func (s standing) usedUp(l *budget.Limit, st *budget.Status, call budget.Call) *time.Duration {
+func (s standing) usedUp(l *budget.Limit, st *budget.Status, call ledger.Call) *time.Duration {
 	now := s.now()
 	name := strings.Join([]string{l.ID, string(l.Subject), string(l.Metric), l.Only, l.Subject.ID(call)}, " ")
 	if s.burns != nil {

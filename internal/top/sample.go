@@ -46,7 +46,7 @@ type Sampler struct {
 
 // orgState is what is known about an org.
 type orgState struct {
-	recent  []budget.Entry  // of the last Span, oldest first
+	recent  []ledger.Entry  // of the last Span, oldest first
 	last    string          // LedgerID of the newest entry read
 	read    map[string]bool // LedgerIDs of the entries that the next sample reads again
 	partial bool
@@ -146,11 +146,11 @@ func (s *Sampler) readEntries(ctx context.Context, org string, state *orgState, 
 	if at, ok := ledgerTime(state.last); ok && at.Add(-overlap).After(from) {
 		from = at.Add(-overlap)
 	}
-	var fresh []budget.Entry
+	var fresh []ledger.Entry
 	read, last := map[string]bool{}, ""
-	err := s.books.Ledger.Recent(ctx, org, from, time.Time{}, func(e budget.Entry) error {
+	err := s.books.Ledger.Recent(ctx, org, from, time.Time{}, func(e ledger.Entry) error {
 		if len(fresh) == s.most {
-			return budget.ErrEnough
+			return ledger.ErrEnough
 		}
 		last, read[e.LedgerID] = cmp.Or(last, e.LedgerID), true
 		if !state.read[e.LedgerID] {
@@ -167,7 +167,7 @@ func (s *Sampler) readEntries(ctx context.Context, org string, state *orgState, 
 	all := append(state.recent, fresh...)
 	all = all[max(0, len(all)-s.most):]
 	begin := now.Add(-Span)
-	old, _ := slices.BinarySearchFunc(all, begin, func(e budget.Entry, t time.Time) int { return e.At.Compare(t) })
+	old, _ := slices.BinarySearchFunc(all, begin, func(e ledger.Entry, t time.Time) int { return e.At.Compare(t) })
 	state.recent = slices.Clone(all[old:])
 	state.partial = full || len(state.recent) == s.most
 	return nil

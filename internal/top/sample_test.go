@@ -55,7 +55,7 @@ func dim(t *testing.T, name string) ledger.Dimension {
 func (f *floor) spend(user string, cost pricing.Nano, waited time.Duration, status int) {
 	f.t.Helper()
 	ctx, amounts := f.t.Context(), budget.Amounts{Cost: cost, Tokens: 1}
-	h, err := f.books.Hold(ctx, budget.Terms{Limits: f.org.Limits, Call: budget.Call{ID: wire.NewCallID(), Org: "acme", User: user, Model: "gpt-4o"}, Max: amounts, Expected: amounts})
+	h, err := f.books.Hold(ctx, budget.Terms{Limits: f.org.Limits, Call: ledger.Call{ID: wire.NewCallID(), Org: "acme", User: user, Model: "gpt-4o"}, Max: amounts, Expected: amounts})
 	if err == nil {
 		_, err = f.books.Settle(ctx, h, budget.Settlement{Actual: amounts, Outcome: "done", Status: status, Waited: waited, Took: time.Second})
 	}
@@ -165,9 +165,9 @@ func TestSampleOfASpreadOrg(t *testing.T) {
 
 // TestCorrectionIsNoCall: a correction counts as money, but not as a call.
 func TestCorrectionIsNoCall(t *testing.T) {
-	late := budget.Entry{Kind: budget.KindLate, Cost: 1, Call: budget.Call{ID: "a", User: "u"}}
+	late := ledger.Entry{Kind: ledger.KindLate, Cost: 1, Call: ledger.Call{ID: "a", User: "u"}}
 	snap := &Snapshot{}
-	(&orgState{recent: []budget.Entry{late}}).addTo(snap, "acme", &Source{By: dim(t, "model")})
+	(&orgState{recent: []ledger.Entry{late}}).addTo(snap, "acme", &Source{By: dim(t, "model")})
 	if snap.Calls != 0 || snap.Cost != 1 {
 		t.Errorf("%+v", snap)
 	}

@@ -5,7 +5,7 @@ package top
 import (
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -68,7 +68,7 @@ type Spender struct {
 	Refused int64   `json:"refused_today"`
 	Limits  []Limit `json:"limits"` // fullest first; only for the users with the highest cost, and the selected one
 
-	call budget.Call // one of a group
+	call ledger.Call // one of a group
 }
 
 // Limit is the state of a limit. Used and Amount are in nano-USD if Metric is cost, otherwise
@@ -125,5 +125,5 @@ type Ended struct {
 	Took    time.Duration `json:"took_ns"` // at the provider, after the wait
 	Cost    pricing.Nano  `json:"cost_nano"`
 	Run     string        `json:"run,omitempty"` // its path
-	Labels  budget.Labels `json:"labels,omitempty"`
+	Labels  ledger.Labels `json:"labels,omitempty"`
 }

@@ -3,7 +3,7 @@ package top
 import (
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 const sparkSteps = int(Span / SparkStep)
@@ -72,7 +72,7 @@ func (a *adding) user(name string, added bool) *Spender {
 }
 
 // group returns the group of a call.
-func (a *adding) group(c *budget.Call) *Spender {
+func (a *adding) group(c *ledger.Call) *Spender {
 	value := a.from.By.Of(c)
 	g := a.groups[value]
 	if g == nil {
@@ -83,7 +83,7 @@ func (a *adding) group(c *budget.Call) *Spender {
 	return g
 }
 
-func (a *adding) entry(e *budget.Entry) {
+func (a *adding) entry(e *ledger.Entry) {
 	step := sparkSteps - 1 - max(min(int(a.snap.At.Sub(e.At)/SparkStep), sparkSteps-1), 0)
 	all := []*Spender{a.org, a.user(e.User, true), a.group(&e.Call)}
 	for _, one := range all {
@@ -94,7 +94,7 @@ func (a *adding) entry(e *budget.Entry) {
 	for _, one := range all {
 		one.Calls += calls
 	}
-	if e.Kind != budget.KindSettle && e.Kind != budget.KindExpire {
+	if e.Kind != ledger.KindSettle && e.Kind != ledger.KindExpire {
 		return // a correction of a call that was counted
 	}
 	for _, one := range all {

@@ -11,7 +11,7 @@ import (
 
 	openai "github.com/sashabaranov/go-openai"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
@@ -149,7 +149,7 @@ func (s *stack) checkCharged(t *testing.T, lines []resultLine) {
 	for _, r := range s.fake.Log() {
 		served[r.RequestID] = r
 	}
-	charged := map[string]budget.Entry{}
+	charged := map[string]ledger.Entry{}
 	for _, e := range s.entries("acme") {
 		charged[e.UpstreamID] = e
 	}

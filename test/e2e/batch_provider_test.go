@@ -12,7 +12,7 @@ import (
 
 	openai "github.com/sashabaranov/go-openai"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
@@ -84,7 +84,7 @@ func (s *stack) checkHalfPrice(lines []resultLine) {
 	for _, r := range s.fake.Log() {
 		served[r.RequestID] = r
 	}
-	charged := map[string]budget.Entry{}
+	charged := map[string]ledger.Entry{}
 	entries := s.entries("acme")
 	for _, e := range entries {
 		charged[e.UpstreamID] = e

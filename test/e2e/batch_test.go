@@ -21,7 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	openai "github.com/sashabaranov/go-openai"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
@@ -268,7 +268,7 @@ func (s *stack) checkResults(p *process, b openai.Batch, lines int) {
 	for _, r := range s.fake.Log() {
 		served[r.RequestID] = r
 	}
-	charged := map[string]budget.Entry{}
+	charged := map[string]ledger.Entry{}
 	for _, e := range s.entries("acme") {
 		charged[e.UpstreamID] = e
 	}

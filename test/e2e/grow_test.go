@@ -14,6 +14,7 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
@@ -66,7 +67,7 @@ func TestCutStream(t *testing.T) {
 	g := s.gate(endless(5 * time.Millisecond))
 	p := s.proxy()
 	s.worker()
-	check := func(words int, e *openai.APIError, entry budget.Entry) {
+	check := func(words int, e *openai.APIError, entry ledger.Entry) {
 		t.Helper()
 		if !strings.Contains(e.Message, `limit "t"`) || !strings.Contains(e.Message, "incomplete") {
 			t.Errorf("told %v: %s", e.Code, e.Message)

@@ -13,6 +13,7 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -82,11 +83,11 @@ func TestLabelLimits(t *testing.T) {
 	}
 	want(t, "a project in the body", post(url, s.keys["bob"], chat("gpt-4o-mini", "hi", small+`,"metadata":{"project":"three"}`)), 200, "")
 
-	got := map[budget.Labels]int{}
+	got := map[ledger.Labels]int{}
 	for _, e := range s.settled("acme", 5) {
 		got[e.Labels]++
 	}
-	for labels, n := range map[budget.Labels]int{
+	for labels, n := range map[ledger.Labels]int{
 		"project=one,run=nightly,session=s1,stage=prod": 2, "project=one,run=nightly,session=s2,stage=prod": 1,
 		"project=two,run=none,session=s1,stage=prod": 1, "project=three,run=none,stage=prod": 1,
 	} {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
@@ -24,11 +25,11 @@ const (
 )
 
 // entries returns an org's ledger once every call has been settled.
-func (s *stack) entries(org string) []budget.Entry {
+func (s *stack) entries(org string) []ledger.Entry {
 	s.t.Helper()
 	store := budget.New(s.redis.Client(), budget.Options{})
-	var out []budget.Entry
-	err := store.Ledger.Entries(context.Background(), org, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), func(e budget.Entry) error {
+	var out []ledger.Entry
+	err := store.Ledger.Entries(context.Background(), org, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), func(e ledger.Entry) error {
 		out = append(out, e)
 		return nil
 	})
@@ -39,9 +40,9 @@ func (s *stack) entries(org string) []budget.Entry {
 }
 
 // settled waits until the ledger has n entries.
-func (s *stack) settled(org string, n int) []budget.Entry {
+func (s *stack) settled(org string, n int) []ledger.Entry {
 	s.t.Helper()
-	var out []budget.Entry
+	var out []ledger.Entry
 	for range 3000 {
 		if out = s.entries(org); len(out) >= n {
 			break

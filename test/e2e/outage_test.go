@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
@@ -62,7 +63,7 @@ func (s *stack) exact(calls int, limits ...budget.Limit) {
 		}
 	}
 	store := budget.New(s.redis.Client(), budget.Options{})
-	list, err := store.Peek(context.Background(), limits, budget.Call{Org: "acme", User: "alice"})
+	list, err := store.Peek(context.Background(), limits, ledger.Call{Org: "acme", User: "alice"})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -200,7 +201,7 @@ func TestWithoutRedis(t *testing.T) {
 			}
 		}
 		user := map[string]string{"acme": "alice", "open": "otto", "strict": "stan"}[org]
-		list, err := store.Peek(context.Background(), []budget.Limit{limit}, budget.Call{Org: org, User: user})
+		list, err := store.Peek(context.Background(), []budget.Limit{limit}, ledger.Call{Org: org, User: user})
 		if err != nil || sum != calls*price || list[0].Used != int64(sum) {
 			t.Errorf("%s is charged %v, its limit counts %+v, want %d calls of %v: %v", org, sum, list, calls, price, err)
 		}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
@@ -122,7 +122,7 @@ func (s *stack) spread(org string) time.Duration {
 }
 
 // arrival returns when a call arrived, as a simulation derives it from the ledger.
-func arrival(e budget.Entry) time.Time {
+func arrival(e ledger.Entry) time.Time {
 	return time.UnixMicro(e.HeldUS).Add(-time.Duration(e.WaitedMS) * time.Millisecond)
 }
 

@@ -14,6 +14,7 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
@@ -87,10 +88,10 @@ func TestSpreadOrg(t *testing.T) {
 
 	begin, end := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	store := budget.New(rdb, budget.Options{})
-	var entries []budget.Entry
+	var entries []ledger.Entry
 	until(t, "the killed proxy's holds expired", func() bool {
 		entries = nil
-		err := store.Ledger.Entries(context.Background(), "acme", begin, end, func(e budget.Entry) error {
+		err := store.Ledger.Entries(context.Background(), "acme", begin, end, func(e ledger.Entry) error {
 			entries = append(entries, e)
 			return nil
 		})
@@ -102,11 +103,11 @@ func TestSpreadOrg(t *testing.T) {
 		ids[e.ID] = true
 		sum += int64(e.Cost)
 	}
-	if kinds[budget.KindSettle] != answered || kinds[budget.KindExpire] != spreadUsers || len(ids) != len(entries) {
+	if kinds[ledger.KindSettle] != answered || kinds[ledger.KindExpire] != spreadUsers || len(ids) != len(entries) {
 		t.Errorf("ledger: got %v of %d calls, want %d settled and %d expired", kinds, len(ids), answered, spreadUsers)
 	}
 	list, err := store.Ledger.Rollups(t.Context(), "acme", begin, end)
-	var total budget.Sums
+	var total ledger.Sums
 	for i := range list {
 		total.Add(list[i].Sums)
 	}
@@ -155,7 +156,7 @@ queue: {seal_keys: [{id: s1, secret: 0123456789abcdef0123456789abcdef}]}
 		n := 0
 		clear(spent)
 		err := budget.New(group.Client(), budget.Options{}).Ledger.Entries(context.Background(), "acme", time.Time{},
-			time.Time{}, func(e budget.Entry) error {
+			time.Time{}, func(e ledger.Entry) error {
 				n++
 				spent[e.User] += int64(e.Cost)
 				return nil

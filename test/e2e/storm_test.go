@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
@@ -132,7 +133,7 @@ func (s *storm) rage() {
 func (s *storm) kinds() (exact, estimated bool) {
 	for o := range stormOrgs {
 		for _, e := range s.entries(fmt.Sprintf("o%d", o)) {
-			if e.Kind != budget.KindVoid {
+			if e.Kind != ledger.KindVoid {
 				exact, estimated = exact || !e.Estimated, estimated || e.Estimated
 			}
 		}
@@ -210,7 +211,7 @@ func (s *storm) watch(ctx context.Context) {
 	looks := 0
 	for ctx.Err() == nil {
 		s.each(func(org, user string) {
-			statuses, err := store.Peek(context.WithoutCancel(ctx), stormBudget(), budget.Call{Org: org, User: user})
+			statuses, err := store.Peek(context.WithoutCancel(ctx), stormBudget(), ledger.Call{Org: org, User: user})
 			if err != nil {
 				s.t.Logf("not looked: %v", err)
 				return
@@ -243,7 +244,7 @@ func (s *storm) calm() {
 	for range 400 {
 		held = nil
 		s.each(func(org, user string) {
-			statuses, err := store.Peek(s.t.Context(), stormBudget(), budget.Call{Org: org, User: user})
+			statuses, err := store.Peek(s.t.Context(), stormBudget(), ledger.Call{Org: org, User: user})
 			if err != nil {
 				held = append(held, err.Error())
 			}
@@ -285,7 +286,7 @@ func (s *storm) audit() {
 			calls++
 			r, known := served[e.UpstreamID]
 			switch {
-			case e.Kind == budget.KindVoid: // reverses the charge of an expired hold
+			case e.Kind == ledger.KindVoid: // reverses the charge of an expired hold
 			case !e.Estimated && (!known || e.Total != bill(s.t, []fakeprovider.Record{r})):
 				s.t.Errorf("%s: entry %+v is not what the provider says: %+v", org, e, r)
 			case !e.Estimated:

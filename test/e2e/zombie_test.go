@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 )
 
@@ -116,7 +116,7 @@ func (s *stack) billedOnce(ids []string, killed bool) {
 		job string
 		n   int
 	}
-	exact, attempts := make(map[string]budget.Entry), make(map[attempt]bool)
+	exact, attempts := make(map[string]ledger.Entry), make(map[attempt]bool)
 	entries := s.entries("acme")
 	for _, e := range entries {
 		if attempts[attempt{e.JobID, e.Attempt}] && !e.Estimated {

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
@@ -58,7 +59,7 @@ type callers struct {
 	people   map[string]*person       // by org/user
 	current  map[string]int           // number of an org's current user
 	receipts map[string]receipt       // of settled calls, by id
-	voided   []budget.Call            // released
+	voided   []ledger.Call            // released
 	heldAt   map[string]time.Time     // start of the last hold that got a reply, by org
 	gap      map[string]time.Duration // longest time between replies, by org
 	answered map[string]time.Time     // time of the last reply, by org
@@ -74,7 +75,7 @@ type person struct{ known, most int64 }
 
 // receipt is a confirmed settlement.
 type receipt struct {
-	call   budget.Call
+	call   ledger.Call
 	hold   *budget.Hold
 	actual int64
 }
@@ -165,11 +166,11 @@ func (l *callers) problem(format string, args ...any) {
 	}
 }
 
-func (l *callers) newCall(org string) (budget.Call, int) {
+func (l *callers) newCall(org string) (ledger.Call, int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.current[org]
-	return budget.Call{
+	return ledger.Call{
 		ID: callID(time.Now(), int(l.seq.Add(1))), Org: org, User: fmt.Sprintf("u%d", n), Key: "k", Model: "m",
 	}, n
 }
@@ -187,7 +188,7 @@ func callID(at time.Time, n int) string {
 }
 
 // took adds to a user's known usage.
-func (l *callers) took(c budget.Call, n int64) {
+func (l *callers) took(c ledger.Call, n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.people[c.Org+"/"+c.User]
@@ -231,7 +232,7 @@ func (l *callers) one(ctx context.Context, s *budget.Store, org string, rng *ran
 }
 
 // hold makes a hold with the deadline of a live call. A hold without a reply is released.
-func (l *callers) hold(ctx context.Context, s *budget.Store, c budget.Call, user int, most int64) *budget.Hold {
+func (l *callers) hold(ctx context.Context, s *budget.Store, c ledger.Call, user int, most int64) *budget.Hold {
 	once, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline)
 	defer cancel()
 	began := time.Now()

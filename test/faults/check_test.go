@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 // until waits for a condition that another goroutine makes true.
@@ -108,11 +109,11 @@ func (l *callers) ledger() map[string]int64 {
 	return booked
 }
 
-func (l *callers) entries(org string) (list []budget.Entry) {
+func (l *callers) entries(org string) (list []ledger.Entry) {
 	l.t.Helper()
 	l.read(func() error {
 		list = nil
-		return l.stores[0].Ledger.Entries(l.t.Context(), org, time.Time{}, time.Time{}, func(e budget.Entry) error {
+		return l.stores[0].Ledger.Entries(l.t.Context(), org, time.Time{}, time.Time{}, func(e ledger.Entry) error {
 			list = append(list, e)
 			return nil
 		})
@@ -191,7 +192,7 @@ func (l *callers) check() {
 func (l *callers) peek(org, user string) (list []budget.Status) {
 	l.t.Helper()
 	l.read(func() (err error) {
-		list, err = l.stores[0].Peek(l.t.Context(), l.limits(), budget.Call{Org: org, User: user})
+		list, err = l.stores[0].Peek(l.t.Context(), l.limits(), ledger.Call{Org: org, User: user})
 		return err
 	})
 	return list

@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/journal"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -54,11 +55,11 @@ func TestPartitionWithWait1(t *testing.T) {
 		ID: "day", Subject: budget.Org, Metric: budget.Cost,
 		Shape: budget.Shape{Kind: budget.Window, Amount: room, Window: 24 * time.Hour},
 	}}
-	hold := func(s *budget.Store, c budget.Call, n pricing.Nano) (*budget.Hold, error) {
+	hold := func(s *budget.Store, c ledger.Call, n pricing.Nano) (*budget.Hold, error) {
 		most := budget.Amounts{Cost: n}
 		return s.Hold(t.Context(), budget.Terms{Limits: limits, Call: c, Max: most, Expected: most})
 	}
-	call := func() budget.Call { return budget.Call{ID: wire.NewCallID(), Org: "acme"} }
+	call := func() ledger.Call { return ledger.Call{ID: wire.NewCallID(), Org: "acme"} }
 	var open []*budget.Hold
 	for range 6 {
 		h, err := hold(s, call(), 10)

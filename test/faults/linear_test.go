@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/randtest"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
@@ -36,9 +37,9 @@ func newLinear(t *testing.T, shape budget.Shape) *linear {
 // run returns the clients' operations and results. Each client acts as a separate process.
 func (l *linear) run(org string, seed uint64) []porcupine.Operation {
 	l.t.Helper()
-	calls := make([]budget.Call, 6)
+	calls := make([]ledger.Call, 6)
 	for i := range calls {
-		calls[i] = budget.Call{ID: callID(time.Now(), i), Org: org}
+		calls[i] = ledger.Call{ID: callID(time.Now(), i), Org: org}
 	}
 	var mu sync.Mutex
 	var history []porcupine.Operation
@@ -72,7 +73,7 @@ type linearClient struct {
 }
 
 // one runs one operation and returns its input and output.
-func (c *linearClient) one(call budget.Call) (linearIn, linearOut) {
+func (c *linearClient) one(call ledger.Call) (linearIn, linearOut) {
 	in, out, h := linearIn{op: "hold", id: call.ID, amount: 40}, linearOut{verdict: "ok"}, c.holds[call.ID]
 	if h != nil {
 		in.op = []string{"hold", "extend", "settle", "settle", "void", "peek"}[c.rng.IntN(6)]
@@ -114,7 +115,7 @@ func (c *linearClient) one(call budget.Call) (linearIn, linearOut) {
 // errSeenFull is returned by a client that checks first and finds the limit full.
 var errSeenFull = errors.New("the limit has no room")
 
-func (c *linearClient) hold(ctx context.Context, call budget.Call, n int64) error {
+func (c *linearClient) hold(ctx context.Context, call ledger.Call, n int64) error {
 	limits := []budget.Limit{c.limit}
 	if c.nonAtomic {
 		list, err := c.store.Peek(ctx, limits, call)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/quota"
 )
 
@@ -39,7 +40,7 @@ func (w *world) usedAgain() {
 
 // heldNothing checks that the limits of a user count no open holds.
 func (w *world) heldNothing(ctx context.Context, o *org, user string) {
-	list, err := w.procs[0].budget.Peek(ctx, o.limits, budget.Call{Org: o.id, User: user})
+	list, err := w.procs[0].budget.Peek(ctx, o.limits, ledger.Call{Org: o.id, User: user})
 	if err != nil {
 		w.fail("harness", "peek: %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -38,7 +39,7 @@ type org struct {
 
 // call is the true state of a paid call.
 type call struct {
-	budget.Call
+	ledger.Call
 	p       *process
 	org     *org
 	limits  []budget.Limit
@@ -69,7 +70,7 @@ func (w *world) newCall(p *process, o *org, d dice) *call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := len(w.calls)
-	c.Call = budget.Call{
+	c.Call = ledger.Call{
 		ID: callID(time.Now(), n), Org: o.id, User: []string{"ann", "bob"}[d.IntN(2)], Key: "k1",
 		Model: "m1", Provider: "openai", Endpoint: "chat",
 	}
@@ -183,7 +184,7 @@ func (w *world) booked(c *call, e entry) {
 	if c.booked < 0 {
 		w.fail("never negative", "call %s has %v", c.ID[20:], c.lines)
 	}
-	if e.Kind == budget.KindExpire && c.live && c.held && !c.apart && !c.p.isDead() && !w.forgot(c) {
+	if e.Kind == ledger.KindExpire && c.live && c.held && !c.apart && !c.p.isDead() && !w.forgot(c) {
 		w.fail("a running call keeps its hold", "the hold of call %s expired while its process works on it", c.ID[20:])
 	}
 }

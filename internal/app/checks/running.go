@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/finance"
@@ -106,7 +107,7 @@ func (e *examination) heldOf(ctx context.Context, r *diagnose.Report, s *budget.
 		r.Add(diagnose.Error, fmt.Sprintf("org %s: %s not released a minute after expiry", org,
 			figures.Plural(int64(n), "hold")), "Start a proxy or worker, which releases them, and check that the clocks agree.")
 	}
-	late, err := s.Ledger.Reconcile(ctx, org, budget.MostReconcile)
+	late, err := s.Ledger.Reconcile(ctx, org, ledger.MostReconcile)
 	if len(late) > 0 {
 		r.Add(diagnose.Warning, fmt.Sprintf("org %s: %s arrived too late to be booked automatically", org,
 			figures.Plural(int64(len(late)), "charge")),

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/figures"
 )
@@ -24,7 +25,7 @@ func closedLimits(ctx context.Context, e *examination, r *diagnose.Report) {
 		return
 	}
 	for _, org := range slices.Sorted(maps.Keys(e.rules.Orgs)) {
-		call := budget.Call{Org: org}
+		call := ledger.Call{Org: org}
 		limits := slices.DeleteFunc(slices.Clone(e.rules.Orgs[org].Limits), func(l budget.Limit) bool {
 			return l.Subject != budget.Org || !l.Counts(call)
 		})

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/app"
@@ -105,7 +106,7 @@ func adminOptions(ids *app.Identities, books *budget.Store, rdb redis.UniversalC
 			cfg.Orgs = orgs
 			return app.Policy(&cfg, 1)
 		},
-		LimitsOf: func(call budget.Call) ([]budget.Limit, error) { return app.LimitsOf(ids.Effective(), call) },
+		LimitsOf: func(call ledger.Call) ([]budget.Limit, error) { return app.LimitsOf(ids.Effective(), call) },
 		Names: func(ctx context.Context, org, prefix string) ([]string, error) {
 			return orgdata.NamesOf(ctx, rdb, org, prefix)
 		},

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/app/front"
 
@@ -244,10 +245,10 @@ func (r *running) keyAnswers(t *testing.T, want int, key string) {
 	}
 }
 
-func (r *running) entries(t *testing.T) []budget.Entry {
+func (r *running) entries(t *testing.T) []ledger.Entry {
 	t.Helper()
-	var out []budget.Entry
-	err := r.store.Ledger.Entries(t.Context(), "acme", time.Unix(0, 0), time.Now().Add(time.Hour), func(e budget.Entry) error {
+	var out []ledger.Entry
+	err := r.store.Ledger.Entries(t.Context(), "acme", time.Unix(0, 0), time.Now().Add(time.Hour), func(e ledger.Entry) error {
 		out = append(out, e)
 		return nil
 	})

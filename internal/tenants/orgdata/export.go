@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/tenants"
@@ -89,13 +90,13 @@ type sumRecord struct {
 	EstimatedNano pricing.Nano `json:"estimated_nano"`
 	OverrunNano   pricing.Nano `json:"overrun_nano"`
 	AdjustedNano  pricing.Nano `json:"adjusted_nano"`
-	Costs         budget.Costs `json:"costs_nano"`
+	Costs         ledger.Costs `json:"costs_nano"`
 }
 
 func (x *Export) money(ctx context.Context) error {
 	var none time.Time
 	books := x.Budget
-	if err := books.Ledger.Entries(ctx, x.Org, none, none, func(e budget.Entry) error {
+	if err := books.Ledger.Entries(ctx, x.Org, none, none, func(e ledger.Entry) error {
 		return x.line("ledger", e)
 	}); err != nil {
 		return err
@@ -117,14 +118,14 @@ func (x *Export) money(ctx context.Context) error {
 			s := sumRecord{
 				r.Begin.Format(time.DateOnly), r.User, r.Key, r.Provider, r.Endpoint, r.Model, r.Cost, r.Calls, r.Input, r.Cached,
 				r.Written,
-				r.Output, r.Estimated, r.Overrun, r.Adjusted, budget.Costs(r.Split),
+				r.Output, r.Estimated, r.Overrun, r.Adjusted, ledger.Costs(r.Split),
 			}
 			if err := x.line("sum", s); err != nil {
 				return err
 			}
 		}
 	}
-	return books.Ledger.Audit(ctx, x.Org, none, none, func(r budget.AuditRecord) error { return x.line("correction", r) })
+	return books.Ledger.Audit(ctx, x.Org, none, none, func(r ledger.AuditRecord) error { return x.line("correction", r) })
 }
 
 // jobs writes the jobs, except those of batches, which are in the batches' files.

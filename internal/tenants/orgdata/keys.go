@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -57,7 +57,7 @@ func own(ctx context.Context, rdb redis.UniversalClient, org string, fn func(key
 		keys, names := make([]string, 0, len(found)), make([]string, 0, len(found))
 		for _, k := range found {
 			tag, name, _ := strings.Cut(strings.TrimPrefix(k, "lg:{"), "}:")
-			if budget.OrgOf(tag) == org && !shared(tag, name) {
+			if ledger.OrgOf(tag) == org && !shared(tag, name) {
 				keys, names = append(keys, k), append(names, name)
 			}
 		}

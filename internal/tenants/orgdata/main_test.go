@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/cache"
 	"github.com/llmguard/llmguard/internal/ownership"
@@ -111,7 +112,7 @@ func (h *fixture) spend(org string) {
 		ID: "day", Subject: budget.Org, Metric: budget.Cost,
 		Shape: budget.Shape{Kind: budget.Window, Amount: 1e12, Window: 24 * time.Hour},
 	}
-	call, cost := budget.Call{
+	call, cost := ledger.Call{
 		ID: wire.NewCallID(), Org: org, User: "alice", Key: "k1",
 		Model: "gpt-4o",
 	}, budget.Amounts{Cost: 123}

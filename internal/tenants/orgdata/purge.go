@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/cache"
 	"github.com/llmguard/llmguard/internal/capacity"
@@ -360,7 +361,7 @@ func (p *Purge) removeAnswers(ctx context.Context) error {
 func (p *Purge) removeShared(ctx context.Context) error {
 	places, err := p.Redis.ZRange(ctx, budget.Registry, 0, -1).Result()
 	for _, place := range places {
-		if err == nil && budget.OrgOf(place) == p.Org {
+		if err == nil && ledger.OrgOf(place) == p.Org {
 			err = p.Redis.ZRem(ctx, budget.Registry, place).Err()
 		}
 	}
@@ -368,7 +369,7 @@ func (p *Purge) removeShared(ctx context.Context) error {
 		return fmt.Errorf("orgdata: %w", err)
 	}
 	if p.Ledger {
-		if err := p.Redis.ZRem(ctx, budget.LedgerOrgs, p.Org).Err(); err != nil {
+		if err := p.Redis.ZRem(ctx, ledger.OrgsKey, p.Org).Err(); err != nil {
 			return fmt.Errorf("orgdata: %w", err)
 		}
 	}

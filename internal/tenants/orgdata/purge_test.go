@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/orgdata"
@@ -69,7 +69,7 @@ func TestPurgeKeepsTheBooks(t *testing.T) {
 	h.populate("acme")
 	h.must(h.run("acme", false))
 	other := slices.DeleteFunc(differ(h.dump(), kept), func(key string) bool {
-		return key == "lg:{acme}:ledger" || key == budget.LedgerOrgs+" acme" || strings.HasPrefix(key, "lg:{acme}:sums:")
+		return key == "lg:{acme}:ledger" || key == ledger.OrgsKey+" acme" || strings.HasPrefix(key, "lg:{acme}:sums:")
 	})
 	if len(other) > 0 {
 		t.Errorf("got left or changed %v, want the ledger and the sums of acme alone", other)

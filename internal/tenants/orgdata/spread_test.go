@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/tenants/orgdata"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -26,7 +27,7 @@ func TestPurgeOfASpreadOrg(t *testing.T) {
 	var last *budget.Hold
 	for user := range 20 {
 		hold, err := store.Hold(t.Context(), budget.Terms{
-			Call: budget.Call{ID: wire.NewCallID(), Org: "acme", User: fmt.Sprint("user", user)}, Max: budget.Amounts{Cost: 9},
+			Call: ledger.Call{ID: wire.NewCallID(), Org: "acme", User: fmt.Sprint("user", user)}, Max: budget.Amounts{Cost: 9},
 		})
 		h.must(err)
 		if hold.Call.Part > 1 && last == nil {
@@ -47,7 +48,7 @@ func TestPurgeOfASpreadOrg(t *testing.T) {
 	}
 	others := slices.DeleteFunc(differ(h.dump(), kept), func(key string) bool {
 		return strings.HasSuffix(key, ":ledger") || strings.Contains(key, ":sums:") || key == "lg:{acme}:parts" ||
-			key == budget.LedgerOrgs+" acme"
+			key == ledger.OrgsKey+" acme"
 	})
 	if len(others) > 0 {
 		t.Errorf("got left or changed %v, want ledgers and sums alone", others)

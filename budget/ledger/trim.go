@@ -1,0 +1,169 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/capacity"
+)
+
+const (
+	trimEvery = 10 * time.Second
+	// trimStep is the number of entries that one command removes, so that other commands do not
+	// wait long.
+	trimStep = 10_000
+)
+
+// Trimmer bounds the memory of all ledgers to a share of Redis's memory, because very cheap calls
+// could fill it with entries otherwise. Daily sums are not trimmed, so no total is lost. It must
+// not be used by more than one goroutine.
+type Trimmer struct {
+	ledger *Ledger
+	orgs   func() []string
+	share  int // of the memory of each server, in percent
+}
+
+// NewTrimmer returns a Trimmer of the orgs' ledgers; Run starts it. A share of 100 percent disables
+// it.
+func NewTrimmer(l *Ledger, orgs func() []string, share int) *Trimmer {
+	return &Trimmer{ledger: l, orgs: orgs, share: share}
+}
+
+// Run trims every ten seconds until ctx ends.
+func (t *Trimmer) Run(ctx context.Context) error {
+	tick := time.NewTicker(trimEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if err := t.Trim(ctx); err != nil && ctx.Err() == nil {
+			t.ledger.o.Log.Warn("ledgers not trimmed, will retry", "err", err)
+		}
+	}
+}
+
+// Trim removes the oldest entries of the largest ledgers on servers whose ledgers exceed their
+// share of memory. Several processes may run it concurrently.
+func (t *Trimmer) Trim(ctx context.Context) error {
+	if t.share >= 100 {
+		return nil
+	}
+	servers, err := t.servers(ctx)
+	for server, orgs := range servers {
+		err = errors.Join(err, t.trimServer(ctx, server, orgs))
+	}
+	return err
+}
+
+// servers returns the servers that have the ledgers of orgs, and the places of these.
+func (t *Trimmer) servers(ctx context.Context) (map[redis.Cmdable][]string, error) {
+	cluster, ok := t.ledger.o.Redis.(*redis.ClusterClient)
+	out := map[redis.Cmdable][]string{}
+	for _, org := range t.orgs() {
+		err := t.ledger.each(ctx, org, func(place string) error {
+			if !ok {
+				out[t.ledger.o.Redis] = append(out[t.ledger.o.Redis], place)
+				return nil
+			}
+			server, err := cluster.MasterForKey(ctx, Key(place, "ledger"))
+			if err != nil {
+				return t.ledger.o.Fault("trim ledgers", err)
+			}
+			out[server] = append(out[server], place)
+			return nil
+		})
+		if err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+func (t *Trimmer) trimServer(ctx context.Context, server redis.Cmdable, places []string) error {
+	used, most, err := capacity.Usage(ctx, server)
+	if err != nil {
+		return err
+	}
+	most = most / 100 * int64(t.share)
+	if most == 0 || used <= most { // the ledgers are part of used
+		return nil
+	}
+	bytes, entries, err := t.sizes(ctx, server, places)
+	if err != nil {
+		return err
+	}
+	level := levelOf(bytes, most)
+	for i, place := range places {
+		if bytes[i] <= level {
+			continue
+		}
+		keep := int64(float64(entries[i]) * (float64(level) / float64(bytes[i])))
+		if err := t.cut(ctx, server, place, entries[i], keep); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sizes returns the bytes and the entries of the ledger in each place.
+func (t *Trimmer) sizes(
+	ctx context.Context, server redis.Cmdable, places []string,
+) (bytes, entries []int64, err error) {
+	pipe := server.Pipeline()
+	for _, place := range places {
+		pipe.MemoryUsage(ctx, Key(place, "ledger"))
+		pipe.XLen(ctx, Key(place, "ledger"))
+	}
+	cmds, err := pipe.Exec(ctx)
+	if err != nil && !errors.Is(err, redis.Nil) { // an org without a ledger
+		return nil, nil, t.ledger.o.Fault("size of ledgers", err)
+	}
+	for i := 0; i < len(cmds); i += 2 {
+		bytes = append(bytes, cmds[i].(*redis.IntCmd).Val())
+		entries = append(entries, cmds[i+1].(*redis.IntCmd).Val())
+	}
+	return bytes, entries, nil
+}
+
+// cut trims the ledger in a place to about keep entries.
+func (t *Trimmer) cut(ctx context.Context, server redis.Cmdable, place string, entries, keep int64) error {
+	removed := int64(0)
+	for range (entries-keep)/trimStep + 1 {
+		n, err := server.XTrimMaxLenApprox(ctx, Key(place, "ledger"), keep, trimStep).Result()
+		if err != nil {
+			return t.ledger.o.Fault("trim ledger", err)
+		}
+		removed += n
+		if n == 0 {
+			break
+		}
+	}
+	if removed > 0 {
+		t.ledger.metrics.trimmed.Add(float64(removed))
+		t.ledger.o.Log.Warn("oldest ledger entries trimmed, ledgers reached ledger.memory_share of redis memory",
+			"org", place, "entries", removed, "kept", entries-removed)
+	}
+	return nil
+}
+
+// levelOf returns the largest size that each may have so that all together have at most most;
+// smaller ones are not cut.
+func levelOf(sizes []int64, most int64) int64 {
+	sizes = slices.Sorted(slices.Values(sizes))
+	for i, n := range sizes {
+		share := most / int64(len(sizes)-i)
+		if n > share {
+			return share
+		}
+		most -= n
+	}
+	return math.MaxInt64
+}
