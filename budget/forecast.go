@@ -81,6 +81,18 @@ func (l *Limit) Forecast(s *Status, spent int64, over time.Duration) Forecast {
 	return f
 }
 
+// Spent returns what sums of the ledger add to a limit of the metric.
+func (m Metric) Spent(s ledger.Sums) int64 {
+	switch m {
+	case Cost:
+		return int64(s.Cost)
+	case Tokens:
+		return s.Input + s.Output
+	default:
+		return s.Calls
+	}
+}
+
 // Burns are the recent entries of an org, for forecasts of its limits.
 type Burns struct {
 	now, since time.Time
@@ -90,14 +102,15 @@ type Burns struct {
 // Burns reads the last hour of an org's ledger, or its newest 20,000 entries.
 func (s *Store) Burns(ctx context.Context, org string, now time.Time) (*Burns, error) {
 	b := &Burns{now: now, since: now.Add(-longestBurn)}
-	err := s.Ledger.Recent(ctx, org, b.since, time.Time{}, func(e ledger.Entry) error {
-		if len(b.entries) == burnEntries {
-			b.since = b.entries[burnEntries-1].At
-			return ledger.ErrEnough
-		}
+	cut, err := ledger.Newest{
+		Books: s.Ledger, Org: org, Span: ledger.Span{From: b.since}, Most: burnEntries,
+	}.Each(ctx, func(e ledger.Entry) error {
 		b.entries = append(b.entries, e)
 		return nil
 	})
+	if !cut.IsZero() {
+		b.since = cut
+	}
 	return b, err
 }
 
@@ -116,15 +129,7 @@ func (b *Burns) Forecast(l *Limit, s *Status, who ledger.Call) Forecast {
 			!providers.MatchAny(l.Models, e.Model) || !providers.MatchAny(l.Endpoints, e.Endpoint) {
 			continue
 		}
-		sums := e.Sums()
-		switch l.Metric {
-		case Cost:
-			spent += int64(sums.Cost)
-		case Tokens:
-			spent += sums.Input + sums.Output
-		default:
-			spent += sums.Calls
-		}
+		spent += l.Metric.Spent(e.Sums())
 	}
 	f := l.Forecast(s, spent, b.now.Sub(begin))
 	if l.Shape.Kind == Once && !b.now.Add(f.UsedUp).Before(l.Shape.Until.Add(-RunKept)) {

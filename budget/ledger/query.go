@@ -224,7 +224,7 @@ func (r *reading) labelSums(ctx context.Context, org string) error {
 	return err
 }
 
-// Newest are an org's newest entries of a span, at most Most.
+// Newest are an org's newest entries of a span, at most Most. Without To, the span has no end.
 type Newest struct {
 	Books *Ledger
 	Org   string

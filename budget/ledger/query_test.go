@@ -160,6 +160,19 @@ func TestReportsAddUpToTheLedger(t *testing.T) {
 			t.Errorf("%s by %s: got %+v, rows %+v, series %d, want %+v", c.by, c.step, got.Total, rows, series, all)
 		}
 	}
+	burns, err := b.Burns(t.Context(), b.org, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	called := b.sum(func(e *ledger.Entry) bool { return e.Kind != ledger.KindAdjust })
+	for metric, want := range map[budget.Metric]int64{
+		budget.Cost: int64(called.Cost), budget.Tokens: called.Input + called.Output, budget.Requests: called.Calls,
+	} {
+		limit := budget.Limit{ID: "day", Subject: budget.Org, Metric: metric, Shape: budget.Shape{Kind: budget.Window, Window: day}}
+		if got := burns.Forecast(&limit, &budget.Status{Window: day}, ledger.Call{Org: b.org}).Spent; got != want {
+			t.Errorf("the %s that a forecast continues: got %d, want %d", metric, got, want)
+		}
+	}
 	classes := b.read(ledger.Query{By: dims(t, "class")})
 	if classes.Total.Cost != all.Cost || len(classes.Rows) < 2 {
 		t.Errorf("by class: got %d in %d rows, want %d", classes.Total.Cost, len(classes.Rows), all.Cost)

@@ -18,7 +18,9 @@ const (
 	thenDays = 31
 )
 
-// limitsThen adds up what the windows of the call's limits contained when it was held.
+// limitsThen adds up what the windows of the call's limits contained when it was held. A window begins and ends at any
+// microsecond and leaves out the call itself, but a ledger.Query answers for whole hours or steps. So only whole days
+// are a query; the ends of a window are added up from entries, each with the sums that the query adds for it.
 func (c *callPage) limitsThen(ctx context.Context, view *callView) error {
 	policy := c.o.Policy().Orgs[view.Org]
 	if policy == nil {
@@ -109,7 +111,7 @@ func (c *callPage) countOlder(ctx context.Context, view *callView, l *callLimit)
 	}
 	for _, row := range report.Rows {
 		if subjectOf(l.Subject, ledger.Call{User: row.Values[0], Key: row.Values[1]}) == subjectOf(l.Subject, view.Call) {
-			l.add(int64(row.Cost), row.Input+row.Output, row.Calls)
+			l.Before += l.Metric.Spent(row.Sums)
 		}
 	}
 	books := c.o.Budget.Ledger
@@ -128,22 +130,7 @@ func (l *callLimit) count(e *ledger.Entry, view *callView) {
 		subjectOf(l.Subject, e.Call) != subjectOf(l.Subject, view.Call) {
 		return
 	}
-	calls := int64(0)
-	if e.Kind == ledger.KindSettle || e.Kind == ledger.KindExpire { // not a correction
-		calls = 1
-	}
-	l.add(int64(e.Cost), e.Usage.Input+e.Usage.Output, calls)
-}
-
-func (l *callLimit) add(cost, tokens, calls int64) {
-	switch l.Metric {
-	case budget.Cost:
-		l.Before += cost
-	case budget.Tokens:
-		l.Before += tokens
-	default:
-		l.Before += calls
-	}
+	l.Before += l.Metric.Spent(e.Sums())
 }
 
 // subjectOf returns the call's id for a limit's subject.
