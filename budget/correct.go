@@ -23,7 +23,9 @@ func (s *Store) Adjust(ctx context.Context, a ledger.Adjustment, limits ...Limit
 }
 
 // Resolve decides a charge that Ledger.Reconcile returned. If it is charged, so are the limits, as by Adjust.
-func (s *Store) Resolve(ctx context.Context, e ledger.Entry, r ledger.Resolution, limits ...Limit) (ledger.Adjusted, error) {
+func (s *Store) Resolve(
+	ctx context.Context, e ledger.Entry, r ledger.Resolution, limits ...Limit,
+) (ledger.Adjusted, error) {
 	if !r.Charge {
 		return s.Ledger.Resolve(ctx, e, r, ledger.LimitUse{})
 	}

@@ -61,7 +61,9 @@ func keptHold(h *Hold) walRecord {
 
 // hold returns the kept call's hold as if it had begun at the given instant.
 func (k walRecord) hold(at time.Time) *Hold {
-	h := &Hold{ID: k.Call.HoldID(), Call: k.Call, Max: k.Max, Expected: k.Max, At: at, states: k.States, shadow: k.Shadow}
+	h := &Hold{
+		ID: k.Call.HoldID(), Call: k.Call, Max: k.Max, Expected: k.Max, At: at, states: k.States, shadow: k.Shadow,
+	}
 	h.Call.Part = k.Part
 	for _, part := range k.Caps {
 		h.caps = append(h.caps, part.hold(at))

@@ -58,7 +58,9 @@ func (s *Store) Room(
 	return statuses, refused, nil
 }
 
-func (s *Store) room(ctx context.Context, limits []Limit, c ledger.Call, want Amounts) ([]Status, *ExceededError, error) {
+func (s *Store) room(
+	ctx context.Context, limits []Limit, c ledger.Call, want Amounts,
+) ([]Status, *ExceededError, error) {
 	bound, statuses, err := s.peek(ctx, limits, c, func(l *Limit, _ int64) int64 { return l.Metric.amountOf(want) })
 	if err != nil {
 		return nil, nil, err

@@ -175,8 +175,9 @@ func (r *Refusals) gather() {
 }
 
 func (r *Refusals) send(ctx context.Context, w refusalWrite) error {
+	day := ledger.DayText(w.day)
 	keys := []string{
-		ledger.Key(w.org, "refusals:"+ledger.DayText(w.day)), ledger.Key(w.org, "refusals-by-hour:"+ledger.DayText(w.day)),
+		ledger.Key(w.org, "refusals:"+day), ledger.Key(w.org, "refusals-by-hour:"+day),
 		ledger.Key(w.org, "refusals-of:"+r.process),
 	}
 	args := append([]any{
@@ -199,7 +200,8 @@ func (r *Refusals) List(ctx context.Context, org string, from, to time.Time) ([]
 		if hours {
 			name = "refusals-by-hour:"
 		}
-		err := r.pages.Each(ctx, ledger.Key(org, name+ledger.DayText(day.Unix()/86400)), "", func(field, text string) error {
+		name = ledger.Key(org, name+ledger.DayText(day.Unix()/86400))
+		err := r.pages.Each(ctx, name, "", func(field, text string) error {
 			one, err := decodeRefused(day, hours, field, text)
 			if err == nil && (!hours || !one.Begin.Before(from) && one.Begin.Before(to)) {
 				out = append(out, one)

@@ -56,7 +56,10 @@ func (r *Run) keysOf() []string {
 		parent = r.Parent.ID()
 	}
 	state := r.Limits()[0].stateFor(ledger.Call{}, 0)
-	return []string{runKey(r.Org, r.ID()), ledger.Key(r.Org, "runs"), ledger.Key(r.Org, "runs-of:"+parent), ledger.Key(r.Org, state.Key)}
+	return []string{
+		runKey(r.Org, r.ID()), ledger.Key(r.Org, "runs"), ledger.Key(r.Org, "runs-of:"+parent),
+		ledger.Key(r.Org, state.Key),
+	}
 }
 
 // Create creates a run and returns it. If a run with its id exists, Create returns that one, with

@@ -187,7 +187,8 @@ type endingOptions struct{ horizon, doneLife, fields, ledgerLength, ledgerLife, 
 
 func (o Options) ending() endingOptions {
 	return endingOptions{
-		horizon: o.Horizon.Microseconds(), fields: ledger.RollupFields, doneLife: (o.Horizon + chunkSpan + reachBack).Milliseconds(),
+		horizon: o.Horizon.Microseconds(), fields: ledger.RollupFields,
+		doneLife:     (o.Horizon + chunkSpan + reachBack).Milliseconds(),
 		ledgerLength: o.LedgerLength, ledgerLife: o.LedgerLife.Milliseconds(), rollupLife: o.RollupLife.Milliseconds(),
 		jobLife: o.JobLife.Milliseconds(),
 	}

@@ -28,7 +28,8 @@ func (s *Store) NoteShadow(ctx context.Context, org string, limits []string) err
 	for _, l := range limits {
 		args = append(args, l)
 	}
-	_, err := s.runner.run(ctx, s.runner.scripts.shadowSince, []string{ledger.Key(org, "shadow_since"), ledger.Key(org, "ledger")}, args)
+	keys := []string{ledger.Key(org, "shadow_since"), ledger.Key(org, "ledger")}
+	_, err := s.runner.run(ctx, s.runner.scripts.shadowSince, keys, args)
 	return err
 }
 

@@ -28,7 +28,9 @@ type SharedHolds struct {
 // and new ones do not count it. nil is for holds that are not extended.
 //
 // ErrEnded means that there is no such open hold: Outcome says how it ended. Errors of rules are returned.
-func (s *SharedHolds) Reopen(ctx context.Context, c ledger.Call, rules func(ledger.Call) ([]Limit, []Cap, error)) (*Hold, error) {
+func (s *SharedHolds) Reopen(
+	ctx context.Context, c ledger.Call, rules func(ledger.Call) ([]Limit, []Cap, error),
+) (*Hold, error) {
 	if err := validateCall(c); err != nil {
 		return nil, err
 	}

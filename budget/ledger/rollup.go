@@ -219,8 +219,8 @@ func RollupModel(model string) string {
 	return model
 }
 
-// SumNames returns the names of the sums of three UTC days in a row, of their hours and by label; first is in days since
-// 1970.
+// SumNames returns the names of the sums of three UTC days in a row, of their hours and by label; first is in days
+// since 1970.
 func SumNames(first int64) (days, hours, labels [3]string) {
 	for i := range 3 {
 		day := first + int64(i)

@@ -110,7 +110,8 @@ func (c *callPage) countOlder(ctx context.Context, view *callView, l *callLimit)
 		return err
 	}
 	for _, row := range report.Rows {
-		if subjectOf(l.Subject, ledger.Call{User: row.Values[0], Key: row.Values[1]}) == subjectOf(l.Subject, view.Call) {
+		who := ledger.Call{User: row.Values[0], Key: row.Values[1]}
+		if subjectOf(l.Subject, who) == subjectOf(l.Subject, view.Call) {
 			l.Before += l.Metric.Spent(row.Sums)
 		}
 	}
