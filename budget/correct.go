@@ -11,7 +11,7 @@ import (
 // Adjust makes an adjustment in the ledger and in the current use of limits, of which only cost limits are corrected.
 // A credit is taken from what leaves a window first. What the runs of the call have spent is corrected in any case, as
 // long as they can be read: it is what the ledger has for them. Its errors are those of the ledger.
-func (s *Store) Adjust(ctx context.Context, a ledger.Adjustment, limits ...Limit) (ledger.Adjusted, error) {
+func (s *Store) Adjust(ctx context.Context, a ledger.Adjustment, limits []Limit) (ledger.Adjusted, error) {
 	if a.Amount == 0 || a.Amount < -MaxAmount || a.Amount > MaxAmount {
 		return ledger.Adjusted{}, fmt.Errorf("budget: an adjustment of %s is not possible", a.Amount)
 	}
@@ -24,7 +24,7 @@ func (s *Store) Adjust(ctx context.Context, a ledger.Adjustment, limits ...Limit
 
 // Resolve decides a charge that Ledger.Reconcile returned. If it is charged, so are the limits, as by Adjust.
 func (s *Store) Resolve(
-	ctx context.Context, e ledger.Entry, r ledger.Resolution, limits ...Limit,
+	ctx context.Context, e ledger.Entry, r ledger.Resolution, limits []Limit,
 ) (ledger.Adjusted, error) {
 	if !r.Charge {
 		return s.Ledger.Resolve(ctx, e, r, ledger.LimitUse{})

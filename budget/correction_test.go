@@ -57,7 +57,7 @@ func TestCreditsWithinCharges(t *testing.T) {
 			calls = append(calls, h.Call)
 		}
 		credit := func(id string, c ledger.Call, amount pricing.Nano) error {
-			_, err := f.Adjust(ctx, ledger.Adjustment{ID: id, Call: c, Amount: amount, By: "carla", Reason: "r", Charged: true})
+			_, err := f.Adjust(ctx, ledger.Adjustment{ID: id, Call: c, Amount: amount, By: "carla", Reason: "r", Charged: true}, nil)
 			return err
 		}
 		all := ledger.Call{Org: calls[0].Org, User: calls[0].User}
@@ -104,17 +104,17 @@ func TestAdjust(t *testing.T) {
 		h := f.hold(ctx, nil, 900)
 		f.settle(ctx, h, 900)
 		a := ledger.Adjustment{ID: "fix-1", Call: h.Call, Amount: -400, By: "carla", Reason: "billed twice, ticket 7"}
-		first, err := f.Adjust(ctx, a)
+		first, err := f.Adjust(ctx, a, nil)
 		if err != nil || first.Replayed {
 			t.Fatal(first, err)
 		}
 		f.pass(time.Hour)
-		again, err := f.Adjust(ctx, a)
+		again, err := f.Adjust(ctx, a, nil)
 		if err != nil || !again.Replayed || !again.At.Equal(first.At) {
 			t.Fatalf("repeated: %+v, %v, want that of %s", again, err, first.At)
 		}
 		a.Amount = -500
-		if _, err := f.Adjust(ctx, a); !errors.Is(err, ledger.ErrConflict) {
+		if _, err := f.Adjust(ctx, a, nil); !errors.Is(err, ledger.ErrConflict) {
 			t.Errorf("another amount under the same id: %v", err)
 		}
 		entries, sums, audit := f.books(ctx)
@@ -136,7 +136,7 @@ func TestAdjust(t *testing.T) {
 		}
 		f.pass(64*24*time.Hour - 2*time.Hour)
 		a.Amount = -400
-		if again, err := f.Adjust(ctx, a); err != nil || !again.Replayed {
+		if again, err := f.Adjust(ctx, a, nil); err != nil || !again.Replayed {
 			t.Errorf("after nearly %s: %+v, %v", 64*24*time.Hour, again, err)
 		}
 	})
@@ -170,7 +170,7 @@ func TestAdjustLimits(t *testing.T) {
 			t.Helper()
 			a := ledger.Adjustment{ID: id, Call: f.call(), Amount: n, By: "carla", Reason: "test"}
 			for range 2 {
-				if _, err := f.Adjust(ctx, a, limits...); err != nil {
+				if _, err := f.Adjust(ctx, a, limits); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -205,7 +205,7 @@ func TestAdjustNeeds(t *testing.T) {
 	} {
 		a := good
 		spoil(&a)
-		if _, err := f.Adjust(t.Context(), a); err == nil {
+		if _, err := f.Adjust(t.Context(), a, nil); err == nil {
 			t.Errorf("adjusted without %s", name)
 		}
 	}
@@ -236,7 +236,7 @@ func TestResolve(t *testing.T) {
 		}
 		resolve := func(e ledger.Entry, charge bool, want error) {
 			t.Helper()
-			_, err := f.Resolve(ctx, e, ledger.Resolution{Charge: charge, By: "carla", Reason: "not in the books"}, limits...)
+			_, err := f.Resolve(ctx, e, ledger.Resolution{Charge: charge, By: "carla", Reason: "not in the books"}, limits)
 			if !errors.Is(err, want) {
 				t.Fatalf("resolve: %v, want %v", err, want)
 			}

@@ -110,7 +110,7 @@ func TestLabelSumsExpireAndAdjust(t *testing.T) {
 	if _, err := s.Settle(t.Context(), h, Settlement{Actual: Amounts{Cost: 30}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Adjust(t.Context(), ledger.Adjustment{ID: "a", Call: call(1), Amount: -10, By: "ops", Reason: "a test"}, limits...); err != nil {
+	if _, err := s.Adjust(t.Context(), ledger.Adjustment{ID: "a", Call: call(1), Amount: -10, By: "ops", Reason: "a test"}, limits); err != nil {
 		t.Fatal(err)
 	}
 	for label, value := range map[string]string{"project": "mobile", "run": ""} {

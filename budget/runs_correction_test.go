@@ -38,7 +38,7 @@ func TestCorrectionOfARun(t *testing.T) {
 		adjust := func(id string, amount pricing.Nano, want ...string) {
 			t.Helper()
 			for i := range 2 {
-				done, err := f.Adjust(ctx, ledger.Adjustment{ID: id, Call: h.Call, Amount: amount, By: "carla", Reason: "r"})
+				done, err := f.Adjust(ctx, ledger.Adjustment{ID: id, Call: h.Call, Amount: amount, By: "carla", Reason: "r"}, nil)
 				if err != nil || done.Replayed != (i == 1) || !slices.Equal(done.Runs, want) {
 					t.Fatalf("%s: got %+v, error %v, want the runs %v", id, done, err, want)
 				}

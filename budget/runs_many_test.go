@@ -142,7 +142,7 @@ func TestRunsOnACluster(t *testing.T) {
 		must("hold", err)
 		_, err = s.Settle(ctx, h, Settlement{Actual: cost(300)})
 		must("settle", err)
-		_, err = s.Adjust(ctx, ledger.Adjustment{ID: "back", Call: call, Amount: -50, By: "carla", Reason: "r"})
+		_, err = s.Adjust(ctx, ledger.Adjustment{ID: "back", Call: call, Amount: -50, By: "carla", Reason: "r"}, nil)
 		must("adjust", err)
 		must("put a key", s.Runs.PutKey(ctx, "hash"+org, RunOwner{Org: org, Run: child.Path}, time.Hour))
 		owner, err := s.Runs.FindKey(ctx, "other", "hash"+org)

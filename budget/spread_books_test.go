@@ -23,7 +23,7 @@ func TestSpreadCorrections(t *testing.T) {
 			for round, again := range []int{parts, 64, 2} {
 				f.parts = again
 				a := ledger.Adjustment{ID: fmt.Sprintf("fix-%d", i), Call: ledger.Call{Org: f.org, User: "user2"}, Amount: 3, By: "ops", Reason: "test"}
-				done, err := f.Adjust(ctx, a)
+				done, err := f.Adjust(ctx, a, nil)
 				if err != nil || done.Replayed != (round > 0) {
 					t.Fatalf("correction %d, round %d: %+v, %v", i, round, done, err)
 				}
@@ -58,7 +58,7 @@ func TestSpreadReconcile(t *testing.T) {
 			t.Fatalf("got %d charges, %v; want 6", len(list), err)
 		}
 		for _, e := range list {
-			if _, err := f.Resolve(ctx, e, ledger.Resolution{Charge: true, By: "ops", Reason: "test"}); err != nil {
+			if _, err := f.Resolve(ctx, e, ledger.Resolution{Charge: true, By: "ops", Reason: "test"}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

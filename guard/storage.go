@@ -211,7 +211,7 @@ func (s *Storage) chargeDay(ctx context.Context, c Caller, n ownership.Note) err
 		Amount: cost, By: "llmguard",
 		Reason: fmt.Sprintf("storage of vector store %s: %d MB for the day from %s", n.ID, units,
 			figures.Second(time.Unix(n.Paid, 0))),
-	})
+	}, plan.Limits)
 	if errors.Is(err, ledger.ErrConflict) { // another process has charged it with another size
 		return nil
 	}

@@ -93,7 +93,7 @@ func (w *watch) money(rdb redis.UniversalClient) {
 		{ID: "b", Subject: books.Org, Metric: books.Requests, Shape: books.Shape{Kind: books.Bucket, Amount: 5, Refill: 5, Per: time.Minute}},
 	}, call())
 	w.try(err)
-	_, err = store.Adjust(ctx, ledger.Adjustment{ID: "a1", Call: call(), Amount: 5, By: "carla", Reason: "r"}, limits()[:4]...)
+	_, err = store.Adjust(ctx, ledger.Adjustment{ID: "a1", Call: call(), Amount: 5, By: "carla", Reason: "r"}, limits()[:4])
 	w.try(err)
 	_, err = store.CountLabel(ctx, "acme", "project", "mobile", 2)
 	w.try(err)

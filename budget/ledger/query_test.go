@@ -96,7 +96,7 @@ func spent(t *testing.T) *fixture {
 		}
 	}
 	c := ledger.Call{Org: b.org, User: "user-1", Model: "gpt-4o", Labels: "run=run-1"}
-	_, err := b.Adjust(t.Context(), ledger.Adjustment{ID: wire.NewCallID(), Call: c, Amount: -77, By: "ops", Reason: "test"})
+	_, err := b.Adjust(t.Context(), ledger.Adjustment{ID: wire.NewCallID(), Call: c, Amount: -77, By: "ops", Reason: "test"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func TestHoursAddUpToTheDay(t *testing.T) {
 		}
 		f.pass(time.Hour)
 		f.settle(ctx, dead, 200)
-		if _, err := f.Adjust(ctx, ledger.Adjustment{ID: "a1", Call: f.call(), Amount: -20, By: "carla", Reason: "r"}); err != nil {
+		if _, err := f.Adjust(ctx, ledger.Adjustment{ID: "a1", Call: f.call(), Amount: -20, By: "carla", Reason: "r"}, nil); err != nil {
 			t.Fatal(err)
 		}
 		days, err := f.Ledger.Rollups(ctx, f.org, day, day.Add(time.Hour))

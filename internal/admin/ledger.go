@@ -153,7 +153,7 @@ func (h *ledgerHandler) createCorrection(c *call) (any, error) {
 			return nil, err
 		}
 	}
-	done, err := h.opts.Budget.Adjust(c.r.Context(), a, limits...)
+	done, err := h.opts.Budget.Adjust(c.r.Context(), a, limits)
 	if err != nil {
 		return nil, corrected(err)
 	}

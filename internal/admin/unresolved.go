@@ -102,7 +102,7 @@ func (h *ledgerHandler) resolve(c *call) (any, error) {
 			return nil, err
 		}
 	}
-	done, err := h.opts.Budget.Resolve(c.r.Context(), u.Entry, r, limits...)
+	done, err := h.opts.Budget.Resolve(c.r.Context(), u.Entry, r, limits)
 	if err != nil {
 		return nil, corrected(err)
 	}

@@ -127,7 +127,7 @@ func TestUsageHasCorrections(t *testing.T) {
 	d.spent()
 	_, err := d.books.Adjust(t.Context(), ledger.Adjustment{
 		ID: "refund-1", Call: ledger.Call{Org: "acme", User: "bob"}, Amount: -dollar, By: "ops", Reason: "refund",
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

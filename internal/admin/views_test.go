@@ -54,7 +54,7 @@ func (h *history) charge() {
 		h.spend(c, budget.Settlement{Estimated: true, Actual: budget.Amounts{Cost: cost()}})
 	case 2:
 		a := ledger.Adjustment{ID: wire.NewCallID(), Call: c, Amount: cost() - 50_000_000, By: "ops", Reason: "test", Charged: true}
-		if _, err := h.books.Adjust(h.t.Context(), a); err != nil && !errors.Is(err, ledger.ErrBelowZero) {
+		if _, err := h.books.Adjust(h.t.Context(), a, nil); err != nil && !errors.Is(err, ledger.ErrBelowZero) {
 			h.t.Fatal(err)
 		}
 	default:

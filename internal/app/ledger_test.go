@@ -70,7 +70,7 @@ func TestAppExports(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	store := budget.New(rdb, budget.Options{})
 	who := ledger.Call{ID: wire.NewCallID(), Org: "acme", User: "ann"}
-	if _, err := store.Adjust(t.Context(), ledger.Adjustment{ID: "x", Call: who, Amount: -5, By: "carla", Reason: "test"}); err != nil {
+	if _, err := store.Adjust(t.Context(), ledger.Adjustment{ID: "x", Call: who, Amount: -5, By: "carla", Reason: "test"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()

@@ -120,7 +120,7 @@ func (w *world) adjust(org string, amount pricing.Nano, made time.Time) {
 		a.Call.ID = idAt(made)
 		a.Call.Model, a.Call.Provider = "gpt-4o", "openai"
 	}
-	if _, err := w.books.Adjust(w.t.Context(), a); err != nil {
+	if _, err := w.books.Adjust(w.t.Context(), a, nil); err != nil {
 		w.t.Fatal(err)
 	}
 }
