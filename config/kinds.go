@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/tenants/settings"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
 )
 
@@ -84,14 +85,15 @@ func oneOf(what string, known []string) func(string) error {
 	}
 }
 
-// endpoints are the endpoint names that limits can match.
-var endpoints = []string{
-	"audio.speech", "audio.transcriptions", "audio.translations", "chat.completions", "completions", "containers",
-	"embeddings", "holds",
-	"images.edits", "images.generations", "images.variations", "moderations", "responses", "responses.compact",
-	"responses.input_tokens",
-	"vector_stores",
-}
+// endpoints are the endpoint names that limits can match: those of calls, and of what else costs money.
+var endpoints = func() []string {
+	names := []string{"containers", "holds", "vector_stores"}
+	for _, ep := range wire.Endpoints() {
+		names = append(names, string(ep))
+	}
+	slices.Sort(names)
+	return names
+}()
 
 // scopes are what keys can be used for.
 var scopes = append([]string{
@@ -219,8 +221,8 @@ func checkBaseURL(text string) error {
 	case u.RawQuery != "" || u.Fragment != "":
 		return errors.New("has a query or fragment; use headers for constant parameters")
 	}
-	for _, end := range []string{"/chat/completions", "/embeddings", "/responses"} {
-		if strings.HasSuffix(strings.TrimRight(u.Path, "/"), end) {
+	for _, ep := range wire.Endpoints() {
+		if strings.HasSuffix(strings.TrimRight(u.Path, "/"), ep.Path()) {
 			return errors.New("has too many path segments; end it with the version segment, such as " +
 				"https://api.openai.com/v1")
 		}

@@ -103,7 +103,7 @@ func (u *reuse) look(ctx context.Context, most time.Duration) {
 func (p *Plan) reusable() bool {
 	r := p.Request
 	switch {
-	case !r.Endpoint.Reusable(), r.Form != nil, r.Creation != nil, p.instead != "", p.Caller.Batched:
+	case !r.Endpoint.Traits().Reusable, r.Form != nil, r.Creation != nil, p.instead != "", p.Caller.Batched:
 		return false
 	case r.Store, r.Background, len(r.Refs) > 0: // stored things change, and belong to one caller
 		return false

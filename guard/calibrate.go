@@ -3,7 +3,6 @@ package guard
 import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/calibration"
-	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/tokenizer"
 )
@@ -57,7 +56,7 @@ func (pl *Planner) Expected(p *Plan) budget.Amounts {
 // because vendors do not agree on what its count includes.
 func (b *bill) learn() {
 	r, learned := b.result, b.calibration
-	if b.plan.Request.Endpoint == wire.ChatCompletions || b.plan.Request.Endpoint == wire.Responses {
+	if b.plan.converses() {
 		learned.ObserveOutput(b.plan.Caller.Org.ID, b.plan.Caller.User, b.plan.Target.Model, r.Usage.Output)
 	}
 	if b.plan.text.pure && r.Usage.CachedInput+r.Usage.CacheWrite+r.Usage.CacheWrite1h == 0 {

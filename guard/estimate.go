@@ -118,7 +118,7 @@ func (p *Plan) ceiling(output int64) (pricing.Nano, error) {
 // outputBound returns the most tokens the provider may bill as output.
 func (e *estimator) outputBound() (int64, error) {
 	r := e.plan.Request
-	if r.Endpoint == wire.Embeddings || r.Endpoint.Free() {
+	if r.Endpoint.Traits().Makes == wire.Numbers {
 		return 0, nil
 	}
 	if r.Creation != nil {
@@ -128,7 +128,7 @@ func (e *estimator) outputBound() (int64, error) {
 	if limit < 0 {
 		limit = e.plan.defaultLimit()
 	}
-	if limit == 0 && r.Endpoint == wire.Completions && r.OutputLimit == 0 {
+	if r.OutputLimit == 0 {
 		return 0, nil // it asks for an echo
 	}
 	if limit <= 0 {
@@ -156,17 +156,19 @@ func (p *Plan) predicted() int64 { return int64(p.Request.Prediction.Len()) }
 // with a smaller maximum would refuse a request that sets it.
 func (p *Plan) defaultLimit() int64 {
 	limit := p.Caller.Org.DefaultOutputLimit
-	switch p.Request.Endpoint {
-	case wire.Completions: // vendors other than OpenAI may have another default
-		return wire.DefaultCompletionLimit
-	case wire.ChatCompletions, wire.Responses:
-	default:
-		return 0
+	if own := p.Request.Endpoint.Traits().DefaultOutput; own > 0 || !p.converses() {
+		return own // vendors other than OpenAI may have another default
 	}
 	if most := p.Price.MaxOutput; most > 0 && limit >= most {
 		return 0
 	}
 	return limit
+}
+
+// converses reports whether the call is a dialogue whose answer is text that shows.
+func (p *Plan) converses() bool {
+	t := p.Request.Endpoint.Traits()
+	return t.Dialogue && t.Shows
 }
 
 // quotaTokens returns what the provider counts against TPM at admission.
@@ -192,7 +194,7 @@ func (e *estimator) input() (int64, error) {
 		return 0, err
 	}
 	c := counter{cache: e.counts, enc: tokenizer.EncodingFor(model), request: r}
-	if r.Endpoint == wire.Embeddings || r.Endpoint == wire.Completions || r.Endpoint == wire.Moderations {
+	if !r.Endpoint.Traits().Dialogue {
 		for _, t := range r.Inputs {
 			c.text(t)
 		}

@@ -18,8 +18,7 @@ const DefaultGrowStep = 800
 // sets no output limit, and all its output is visible as it is generated.
 func (e *estimator) grows() bool {
 	r := e.plan.Request
-	shows := r.Endpoint == wire.ChatCompletions || r.Endpoint == wire.Responses
-	return e.plan.Caller.Org.Hold == "grow" && shows && r.Stream && r.OutputLimit < 0 && !e.plan.hidesOutput()
+	return e.plan.Caller.Org.Hold == "grow" && e.plan.converses() && r.Stream && r.OutputLimit < 0 && !e.plan.hidesOutput()
 }
 
 // first sets what is held before the call is sent: all it can cost, or the output it will

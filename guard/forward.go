@@ -112,7 +112,7 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 		return e.refused(w, resp)
 	case c.isStream(resp):
 		return e.relayStream(w, resp)
-	case c.Plan.Request.Endpoint == wire.Speech:
+	case c.Plan.Request.Endpoint.Traits().Makes == wire.Sound:
 		return e.relaySpeech(w, resp)
 	}
 	if err := e.cover(); err != nil {

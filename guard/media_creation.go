@@ -51,13 +51,13 @@ func (e *estimator) creationInput() int64 {
 	}
 	m := &p.made
 	m.perImage, m.perChar, m.perMinute = p.Price.ByRule()
-	switch ep := r.Endpoint; {
-	case ep.Pictures():
+	switch r.Endpoint.Traits().Makes {
+	case wire.Pictures:
 		m.images = r.N
 		p.terms.ImageSize, p.terms.ImageQuality = r.Creation.Size, r.Creation.Quality
 		p.imageIn = pictureTokens(p.Target.Model, r.Creation)
 		c.fixed += p.imageIn
-	case ep == wire.Speech:
+	case wire.Sound:
 		m.characters = r.Creation.Characters
 	default:
 		m.millis, m.exact = r.Creation.Length()
@@ -75,12 +75,12 @@ func (e *estimator) creationInput() int64 {
 // creationOutput bounds the tokens of output; 0 if they are not what is billed.
 func (e *estimator) creationOutput() (int64, error) {
 	r, m := e.plan.Request, &e.plan.made
-	switch ep := r.Endpoint; {
-	case ep.Pictures():
+	switch makes := r.Endpoint.Traits().Makes; {
+	case makes == wire.Pictures:
 		return e.pictureOutput()
-	case ep == wire.Speech && m.perChar, (ep == wire.Transcriptions || ep == wire.Translations) && m.perMinute:
+	case e.plan.byRule():
 		return 0, nil
-	case ep == wire.Speech && e.plan.Price.MaxOutput <= 0:
+	case makes == wire.Sound && e.plan.Price.MaxOutput <= 0:
 		return min(spokenTokens*m.characters, math.MaxInt32), nil
 	case e.plan.Price.MaxOutput > 0:
 		return e.plan.Price.MaxOutput, nil
@@ -116,10 +116,10 @@ func unbounded(model, what string) error {
 // created adds what a creation counts to a usage.
 func (p *Plan) created(u *pricing.Usage) {
 	m := &p.made
-	if p.Request.Endpoint.Pictures() {
+	switch p.Request.Endpoint.Traits().Makes {
+	case wire.Pictures:
 		u.ImageOut = u.Output
-	}
-	if p.Request.Endpoint == wire.Speech {
+	case wire.Sound:
 		u.AudioOut = u.Output
 	}
 	if m.perImage {
@@ -135,12 +135,12 @@ func (p *Plan) created(u *pricing.Usage) {
 
 // byRule reports whether a finished call can be billed without usage.
 func (p *Plan) byRule() bool {
-	switch ep := p.Request.Endpoint; {
-	case ep.Pictures():
+	switch p.Request.Endpoint.Traits().Makes {
+	case wire.Pictures:
 		return p.made.perImage
-	case ep == wire.Speech:
+	case wire.Sound:
 		return p.made.perChar
-	case ep == wire.Transcriptions || ep == wire.Translations:
+	case wire.Transcripts:
 		return p.made.perMinute
 	}
 	return false

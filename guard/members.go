@@ -62,11 +62,8 @@ func (c *counter) members() {
 // limitField returns the provider's name for the output limit. OpenAI's reasoning models
 // refuse max_tokens, and many other servers do not know max_completion_tokens.
 func (p *Plan) limitField() string {
-	switch p.sent.Endpoint {
-	case wire.Responses:
-		return "max_output_tokens"
-	case wire.Completions:
-		return "max_tokens"
+	if only := p.sent.Endpoint.Traits().OutputField; only != "" {
+		return only
 	}
 	return p.chatLimitField()
 }
@@ -87,7 +84,7 @@ func (p *Plan) chatLimitField() string {
 // request uses another: an ignored limit would not bound the answer.
 func (ed *editor) renamed() []wire.Edit {
 	r, provider := ed.plan.sent, ed.plan.Target.Provider
-	if r.Endpoint != wire.ChatCompletions || r.OutputField == "" {
+	if r.Endpoint.Traits().OutputField != "" || r.OutputField == "" {
 		return nil
 	}
 	name := ed.plan.chatLimitField()

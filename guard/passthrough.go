@@ -191,7 +191,7 @@ func (pt *Passthrough) passEvents(ctx context.Context, w http.ResponseWriter, f 
 			return ErrGone
 		}
 		pt.log.Warn("a stored stream was interrupted", "provider", f.Note.Provider, "err", err)
-		return written(w.Write(brokenOff(err).ResponsesFrame(end.next)))
+		return written(w.Write(brokenOff(err).Frame(wire.Responses, end.next)))
 	}
 }
 

@@ -95,7 +95,7 @@ func (p *passage) close() error {
 	a, ok := wire.ParseUsage(ep, doc)
 	fault := c.bill.faultOf(a)
 	switch {
-	case c.Plan.free, ep.Pictures(), c.Plan.Request.Creation == nil && ok && fault == "":
+	case c.Plan.free, ep.Traits().Makes == wire.Pictures, c.Plan.Request.Creation == nil && ok && fault == "":
 		if e.settlePlain(doc) != nil { // it was forwarded, whatever it is
 			e.broke()
 		}

@@ -14,7 +14,7 @@ const fastest = 600
 // chargeText charges a whole answer without usage by its text, or by the hold if the text
 // does not bound the bill.
 func (b *bill) chargeText(a wire.Answer, body []byte) {
-	if b.plan.Request.Endpoint == wire.Moderations { // moderations cost nothing
+	if b.plan.Request.Endpoint.Traits().Free { // it has no output
 		b.chargeEstimate(NoUsage, 0)
 		return
 	}
@@ -23,8 +23,7 @@ func (b *bill) chargeText(a wire.Answer, body []byte) {
 	count := int64(tokenizer.Count(tokenizer.EncodingFor(b.plan.Target.Model), g.Text))
 	_, most := tokenizer.Multiplier(b.plan.Target.Model)
 	factor := int64(most)
-	// For a response all strings count, not only generated ones.
-	if count > b.mostCount() && b.plan.Request.Endpoint != wire.Responses {
+	if count > b.mostCount() && g.Exact {
 		b.past = billedFor(count, factor)
 	}
 	if !ok || a.Hidden || g.Answers < b.plan.Request.Answers() || !b.bounded() {

@@ -236,7 +236,7 @@ func (ed *editor) edit() {
 	if ed.plan.Target.Model != r.Model || r.Implied {
 		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "model", JSON: strconv.AppendQuote(nil, ed.plan.Target.Model)})
 	}
-	asks := r.Endpoint == wire.ChatCompletions || r.Endpoint == wire.Completions
+	asks := r.Endpoint.Traits().Chunks
 	if asks && ed.plan.Target.Provider.Kind == providers.Mistral {
 		asks = false // it refuses them and sends usage anyway
 		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "stream_options"})
@@ -257,7 +257,7 @@ func (ed *editor) edit() {
 // splices reports whether the org's default output limit must be written into the request
 // to take effect.
 func (ed *editor) splices(limit int64) bool {
-	own := ed.plan.Request.Endpoint == wire.Completions && ed.plan.Price.Provider == "openai" // its own default
+	own := ed.plan.Request.Endpoint.Traits().DefaultOutput > 0 && ed.plan.Price.Provider == "openai" // its own default
 	return limit > 0 && ed.plan.Request.OutputLimit < 0 && !own
 }
 

@@ -260,16 +260,15 @@ func freePrice(t providers.Target, at time.Time) (*pricing.Price, error) {
 	return e.Price(at)
 }
 
-// priceOf returns the price of a call of an endpoint to a target. Counting tokens is free,
-// whatever the model costs, and so are moderations by a model without a price.
+// priceOf returns the price of a call of an endpoint to a target, and whether it is free.
 func (p *Policy) priceOf(ep wire.Endpoint, t providers.Target,
 	at time.Time,
 ) (price *pricing.Price, free bool, err error) {
-	switch {
-	case !ep.Free():
+	switch traits := ep.Traits(); {
+	case !traits.Free:
 		price, err = p.price(t, at)
 		return price, false, err
-	case ep == wire.Moderations:
+	case traits.Priceable:
 		price, err = p.Catalogue.Lookup(t.Provider.ID, t.Model, at)
 		var unknown *pricing.UnknownModelError
 		if !errors.As(err, &unknown) || len(unknown.Providers) > 0 {

@@ -269,14 +269,14 @@ func (p *Plan) largest(rooms []room) string {
 
 // limitName and limitNames return where callers set an output limit.
 func (p *Plan) limitName() string {
-	if p.Request.Endpoint == wire.ChatCompletions {
+	if p.Request.Endpoint.Traits().OutputField == "" {
 		return "max_completion_tokens"
 	}
 	return p.limitField()
 }
 
 func (p *Plan) limitNames() string {
-	if p.Request.Endpoint == wire.ChatCompletions {
+	if p.Request.Endpoint.Traits().OutputField == "" {
 		return "max_completion_tokens (or max_tokens)"
 	}
 	return p.limitField()

@@ -19,10 +19,12 @@ type sniffed struct {
 // isStream reports whether an answer is an event stream, whatever it is labelled, and also if none was
 // requested. It waits for the first byte that is not white space.
 func (c *Call) isStream(resp *http.Response) bool {
+	traits := c.Plan.Request.Endpoint.Traits()
+	may := c.Plan.Request.Stream || traits.Shows
 	if isEventStream(resp.Header) {
-		return c.Plan.Request.Stream || generates(c.Plan.Request.Endpoint)
+		return may
 	}
-	if !c.Plan.Request.Stream && !generates(c.Plan.Request.Endpoint) || c.Plan.Request.Endpoint == wire.Speech {
+	if !may || traits.Makes == wire.Sound {
 		return false
 	}
 	ahead := bufio.NewReaderSize(resp.Body, 1<<10)
@@ -54,9 +56,4 @@ func looksLikeEvents(head []byte) bool {
 		}
 	}
 	return false
-}
-
-// generates reports whether plain answers of an endpoint are JSON with generated text.
-func generates(ep wire.Endpoint) bool {
-	return ep == wire.ChatCompletions || ep == wire.Completions || ep == wire.Responses
 }

@@ -67,10 +67,8 @@ type relay struct {
 func (r *relay) whole() bool { return r.done || r.ends >= r.call.Plan.Request.Answers() }
 
 // atEnd reports whether nothing can follow: the end that the endpoint's wire sends has come.
-// Streams of responses and of media end without [DONE].
 func (r *relay) atEnd() bool {
-	q := r.call.Plan.Request
-	return r.done || (q.Endpoint == wire.Responses || q.Creation != nil) && r.whole()
+	return r.done || !r.call.Plan.Request.Endpoint.Traits().Chunks && r.whole()
 }
 
 // readBuffers hold what one read of an answer returns. Every stream has one for its whole
@@ -239,7 +237,7 @@ func (r *relay) inspect(event []byte) bool {
 		return true // not ours to judge; its missing usage will show
 	}
 	r.text = chunk.Text
-	if ep == wire.Responses || ep == wire.ChatCompletions && r.call.Plan.Request.Store {
+	if ep.Traits().Numbered || r.call.Plan.Request.Store {
 		r.follow(chunk)
 	}
 	r.named = chunk.Named(r.named)
@@ -259,7 +257,7 @@ func (r *relay) inspect(event []byte) bool {
 		return true
 	}
 	r.account(chunk.Answer)
-	return ep == wire.Responses || chunk.Error || !chunk.ChoicesEmpty || r.call.Plan.Request.IncludeUsage
+	return !ep.Traits().Chunks || chunk.Error || !chunk.ChoicesEmpty || r.call.Plan.Request.IncludeUsage
 }
 
 // fails records an error event of the provider. framed means that clients know its form.
@@ -275,10 +273,7 @@ func (r *relay) fails(data []byte, framed bool) {
 
 // frame returns an error as an event.
 func (r *relay) frame(e *wire.Error) []byte {
-	if r.call.Plan.Request.Endpoint == wire.Responses {
-		return e.ResponsesFrame(r.sequence)
-	}
-	return e.Frame(r.call.Plan.Request.Endpoint)
+	return e.Frame(r.call.Plan.Request.Endpoint, r.sequence)
 }
 
 // follow records what an event shows of what the provider stores.

@@ -10,16 +10,9 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/tracing"
-	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/quota"
 )
-
-// operations maps endpoints to OpenTelemetry's names. Others use their own names.
-var operations = map[wire.Endpoint]string{
-	wire.ChatCompletions: "chat", wire.Responses: "chat", wire.Completions: "text_completion",
-	wire.Embeddings: "embeddings",
-}
 
 // vendors maps vendors of the price catalogue to OpenTelemetry's names where they differ.
 var vendors = map[string]string{
@@ -52,7 +45,7 @@ func (c *Call) traceCall(ctx context.Context) (context.Context, tracing.Span) {
 		return ctx, tracing.Span{}
 	}
 	t := c.Plan.Target
-	operation := cmp.Or(operations[c.Plan.Request.Endpoint], string(c.Plan.Request.Endpoint))
+	operation := cmp.Or(c.Plan.Request.Endpoint.Traits().Operation, string(c.Plan.Request.Endpoint))
 	ctx, span := tracing.StartRequest(ctx, operation+" "+t.Model)
 	span.String("gen_ai.operation.name", operation)
 	span.String("gen_ai.provider.name", c.vendor())

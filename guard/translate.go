@@ -24,16 +24,12 @@ func (p *Plan) translated() bool { return p.sent != p.Request }
 func (p *Plan) translate() error {
 	r, only := p.Request, p.Target.Provider.ChatOnly
 	p.sent = r
-	switch r.Endpoint {
-	case wire.Responses:
-	case wire.ResponsesCompact, wire.ResponsesTokens:
-		if only {
-			return wire.BadRequest("model", "unsupported_endpoint",
-				"%s is not available for this model: its provider supports only chat completions", r.Endpoint.Path())
-		}
+	switch traits := r.Endpoint.Traits(); {
+	case !traits.Responses, !traits.Shows && !only:
 		return nil
-	default:
-		return nil
+	case !traits.Shows:
+		return wire.BadRequest("model", "unsupported_endpoint",
+			"%s is not available for this model: its provider supports only chat completions", traits.Path)
 	}
 	if p.kept.provider != "" && only != p.kept.here { // the provider's setting has changed since
 		return notOwned(r.Refs[0])

@@ -186,6 +186,6 @@ func (t *backgroundStream) end(ctx context.Context) error {
 // fail ends the stream with an error.
 func (t *backgroundStream) fail(e *wire.Error) error {
 	t.final, t.x.err = true, e
-	_, err := t.x.Write(e.ResponsesFrame(t.next))
+	_, err := t.x.Write(e.Frame(wire.Responses, t.next))
 	return err
 }

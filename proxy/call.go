@@ -33,7 +33,10 @@ type callHandler struct {
 
 // metered serves an endpoint that costs money: live if the call fits, from the queue if it does
 // not, refused if it never can.
-func (c *callHandler) metered(ep wire.Endpoint) func(*request, *http.Request, string) error {
+func (c *callHandler) metered(ep wire.Endpoint) handler {
+	if ep.Traits().Form {
+		return c.form(ep)
+	}
 	return func(x *request, r *http.Request, _ string) error {
 		body, err := c.bodies.readBody(x, r)
 		if err != nil {

@@ -86,8 +86,10 @@ var (
 	uploadFile  = operation{method: postIt, path: "/files", makes: ownership.File, file: "file"}
 )
 
+type relation struct{ path, name, scope string }
+
 // related lists the names and scopes of routes with operations, by the first part of their path.
-var related = []struct{ path, name, scope string }{
+var related = []relation{
 	{"/chat/completions", "chat.completions", "chat.completions"},
 	{"/conversations", "conversations", "responses"},
 	{"/uploads", "uploads", "files"},

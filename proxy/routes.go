@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -38,34 +39,6 @@ func (s *Server) table() map[string]route {
 		"/": {
 			name: "root", open: true, serve: s.greet,
 		},
-		"/chat/completions": {
-			name: "chat.completions", scope: "chat.completions", priced: true,
-			serve: s.calls.metered(wire.ChatCompletions),
-		},
-		"/embeddings": {
-			name: "embeddings", scope: "embeddings", priced: true,
-			serve: s.calls.metered(wire.Embeddings),
-		},
-		"/completions": {
-			name: "completions", scope: "completions", priced: true,
-			serve: s.calls.metered(wire.Completions),
-		},
-		"/moderations": {
-			name: "moderations", scope: "moderations", priced: true,
-			serve: s.calls.metered(wire.Moderations),
-		},
-		"/responses": {
-			name: "responses", scope: "responses", priced: true,
-			serve: s.calls.metered(wire.Responses),
-		},
-		"/responses/compact": {
-			name: "responses.compact", scope: "responses.compact", priced: true,
-			serve: s.calls.metered(wire.ResponsesCompact),
-		},
-		"/responses/input_tokens": {
-			name: "responses.input_tokens", scope: "responses.input_tokens",
-			priced: true, serve: s.calls.metered(wire.ResponsesTokens),
-		},
 		"/responses/": {
 			name: "responses.get", scope: "responses", reads: readsOne, writes: writesOne, results: true,
 			serve: s.responses.oneResponse,
@@ -77,30 +50,6 @@ func (s *Server) table() map[string]route {
 		"/responses/*/input_items": {
 			name: "responses.input_items", scope: "responses", reads: readsOne,
 			serve: s.responses.responseInput,
-		},
-		"/images/generations": {
-			name: "images.generations", scope: "images.generations", priced: true,
-			serve: s.calls.metered(wire.ImageGenerations),
-		},
-		"/images/edits": {
-			name: "images.edits", scope: "images.edits", priced: true,
-			serve: s.calls.form(wire.ImageEdits),
-		},
-		"/images/variations": {
-			name: "images.variations", scope: "images.variations", priced: true,
-			serve: s.calls.form(wire.ImageVariations),
-		},
-		"/audio/speech": {
-			name: "audio.speech", scope: "audio.speech", priced: true,
-			serve: s.calls.metered(wire.Speech),
-		},
-		"/audio/transcriptions": {
-			name: "audio.transcriptions", scope: "audio.transcriptions", priced: true,
-			serve: s.calls.form(wire.Transcriptions),
-		},
-		"/audio/translations": {
-			name: "audio.translations", scope: "audio.translations", priced: true,
-			serve: s.calls.form(wire.Translations),
 		},
 		"/models":  {name: "models", reads: readsPage, serve: s.self.listModels},
 		"/models/": {name: "models.get", reads: readsOne, serve: s.self.getModel},
@@ -166,6 +115,11 @@ func (s *Server) table() map[string]route {
 			serve: s.files.stored(s.batches.cancelBatch),
 		},
 	}
+	for _, ep := range wire.Endpoints() {
+		for _, path := range ep.Traits().Paths() {
+			table[path] = route{name: string(ep), scope: string(ep), priced: true, serve: s.calls.metered(ep)}
+		}
+	}
 	s.addOperations(table)
 	for path, methods := range wire.ServedMethods() {
 		at := table[path]
@@ -186,17 +140,31 @@ func (r *route) units(method string) int {
 	return r.writes
 }
 
-const served = "POST /v1/chat/completions, POST /v1/responses, /responses/compact and /responses/input_tokens, GET " +
-	"and DELETE /v1/responses/{id}, POST /v1/responses/{id}/cancel, GET /v1/responses/{id}/input_items, POST " +
-	"/v1/embeddings, POST /v1/completions, POST /v1/moderations, POST /v1/images/generations, /edits and /variations, " +
-	"POST /v1/audio/speech, /transcriptions and /translations, GET /v1/models, GET /v1/models/{id}, GET /v1/limits, " +
-	"GET /v1/usage, GET /v1/jobs, GET /v1/jobs/{id}, POST /v1/jobs/{id}/cancel, GET /v1/jobs/{id}/result, GET " +
-	"/v1/jobs/{id}/events, POST /v1/holds, GET /v1/holds/{id}, POST /v1/holds/{id}/extend, /settle " +
-	"and /void, POST and GET /v1/keys/children, GET, POST and DELETE /v1/keys/children/{id}, " +
-	"POST and GET /v1/limit_requests, GET and DELETE /v1/limit_requests/{id}, " +
-	"POST and GET /v1/files, GET and DELETE /v1/files/{id}, GET /v1/files/{id}/content, POST and " +
-	"GET /v1/batches, GET /v1/batches/{id}, POST /v1/batches/{id}/cancel, and the objects stored under " +
-	"/v1/chat/completions, /v1/conversations, /v1/uploads, /v1/vector_stores and /v1/containers"
+// served lists what the routes serve, for messages.
+func served(routes map[string]route) string {
+	var list []string
+	for _, path := range slices.Sorted(maps.Keys(routes)) {
+		at := routes[path]
+		methods := strings.Join(at.methods, " and ")
+		if at.priced {
+			methods = http.MethodPost
+		}
+		stored := slices.ContainsFunc(related, func(r relation) bool { return !at.priced && strings.HasPrefix(path, r.path) })
+		if at.open || stored || strings.HasPrefix(path, "/v2") {
+			continue
+		}
+		path = strings.ReplaceAll(path, "*", "{id}")
+		if strings.HasSuffix(path, "/") {
+			path += "{id}"
+		}
+		list = append(list, methods+" /v1"+path)
+	}
+	var under []string
+	for _, r := range related {
+		under = append(under, "/v1"+r.path)
+	}
+	return strings.Join(list, ", ") + ", and the objects stored under " + strings.Join(under, ", ")
+}
 
 // notServed is the page about the paths of OpenAI's API that are not served.
 const notServed = "https://github.com/llmguard/llmguard/blob/main/docs/openai-api.md#not-served"
@@ -276,13 +244,13 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 		pattern, arg = "/models/", path[len("/models/"):]
 	case s.routes[path].serve == nil,
 		strings.Contains(path, "*"): // an id may look like a route, except for the * of a pattern
-		pattern, arg = withID(path)
+		pattern, arg = s.withID(path)
 	}
 	found, ok := s.routes[pattern]
 	if !ok {
 		return route{}, "", wire.NotFound("", "unknown_url",
 			"Unknown request URL: %s %s. This proxy serves %s. For what it does not serve, and why, see %s",
-			r.Method, shorten(r.URL.Path), served, notServed)
+			r.Method, shorten(r.URL.Path), served(s.routes), notServed)
 	}
 	if !slices.Contains(found.methods, r.Method) {
 		return route{}, "", wire.MethodNotAllowed(r.Method, found.methods)
@@ -290,16 +258,22 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 	return found, arg, nil
 }
 
-// lists are the paths of lists of things. Below each, ids and words alternate.
-var lists = []string{
-	"/jobs/", "/holds/", "/responses/", "/files/", "/batches/", "/chat/completions/", "/conversations/", "/uploads/",
-	"/vector_stores/", "/containers/", "/keys/children/", "/limit_requests/",
+// lists returns the paths of lists of things. Below each, ids and words alternate.
+func lists(routes map[string]route) []string {
+	var out []string
+	for path := range routes {
+		list, _, ids := strings.Cut(path, "*")
+		if (ids || strings.HasSuffix(path, "/")) && !slices.Contains(out, list) {
+			out = append(out, list)
+		}
+	}
+	return slices.DeleteFunc(out, func(list string) bool { return list == "/" })
 }
 
 // withID splits a path below one of the lists into its pattern, in which * replaces each id that is
 // not the last part, and the ids, separated by /. Any other path is its own pattern.
-func withID(path string) (pattern, ids string) {
-	for _, list := range lists {
+func (s *Server) withID(path string) (pattern, ids string) {
+	for _, list := range s.lists {
 		rest, ok := strings.CutPrefix(path, list)
 		if !ok {
 			continue
@@ -328,5 +302,5 @@ func shorten(s string) string {
 
 // greet answers health checks of clients that request the bare base URL.
 func (s *Server) greet(x *request, r *http.Request, _ string) error {
-	return x.json(http.StatusOK, map[string]string{"object": "llmguard", "serves": served})
+	return x.json(http.StatusOK, map[string]string{"object": "llmguard", "serves": served(s.routes)})
 }

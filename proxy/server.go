@@ -103,6 +103,7 @@ type Server struct {
 	log     *slog.Logger
 	metrics *metrics
 	routes  map[string]route
+	lists   []string // paths of lists of things
 	reads   *reads
 
 	auth        *authenticator
@@ -130,6 +131,7 @@ func New(o Options) *Server {
 	s.assemble()
 	s.auth.directory.Store(o.Directory)
 	s.routes = s.table()
+	s.lists = lists(s.routes)
 	return s
 }
 

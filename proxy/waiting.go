@@ -256,17 +256,13 @@ func (v *waitingCaller) end(e *wire.Error) error {
 		return e
 	}
 	x.err = e
-	frame := e.Frame(v.job.Endpoint)
-	if v.job.Endpoint == wire.Responses {
-		frame = e.ResponsesFrame(v.events.next)
-	}
-	if _, err := x.Write(frame); err != nil {
+	if _, err := x.Write(e.Frame(v.job.Endpoint, v.events.next)); err != nil {
 		return guard.ErrGone
 	}
 	return x.flush()
 }
 
-// passing is a stream of Responses being forwarded to its caller in complete events, so that an
+// passing is a stream with numbered events being forwarded to its caller in complete events, so that an
 // error with the next number can follow them.
 type passing struct {
 	cut  wire.Events
@@ -275,7 +271,7 @@ type passing struct {
 
 // pass forwards a piece of a stream.
 func (v *waitingCaller) pass(p []byte) error {
-	if v.job.Endpoint != wire.Responses {
+	if !v.job.Endpoint.Traits().Numbered {
 		_, err := v.exchange.Write(p)
 		return err
 	}

@@ -160,14 +160,10 @@ func noRoom(err error) Verdict {
 	return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
 }
 
-// Sizes in a JSON answer: of a token, of a token as a stream event, of a vector as text and
-// as base64, of an image or an audio clip.
+// Sizes in a JSON answer: of a token, and of a token as a stream event.
 const (
-	tokenBytes  = 8
-	eventBytes  = 320
-	vectorBytes = 64 << 10
-	base64Bytes = 18 << 10
-	mediaBytes  = 4 << 20
+	tokenBytes = 8
+	eventBytes = 320
 	// streamBytes is the most reserved before a stream begins: few calls generate all
 	// the output they may.
 	streamBytes = 1 << 20
@@ -176,15 +172,10 @@ const (
 // AnswerBytes estimates the largest answer of a call. A larger answer reserves more as it
 // grows.
 func AnswerBytes(p *guard.Plan) int64 {
-	r := p.Request
-	switch {
-	case r.Endpoint == wire.Embeddings && r.EncodingFormat == "base64":
-		return int64(max(r.InputItems, 1)) * base64Bytes
-	case r.Endpoint == wire.Embeddings:
-		return int64(max(r.InputItems, 1)) * vectorBytes
-	case r.Endpoint.Pictures(), r.Endpoint == wire.Speech:
-		return max(r.N, 1) * mediaBytes
-	case r.Stream:
+	switch size := p.Request.Endpoint.Traits().AnswerBytes; {
+	case size != nil:
+		return size(p.Request)
+	case p.Request.Stream:
 		return min(p.Output*eventBytes, streamBytes)
 	}
 	return p.Output*tokenBytes + recordBytes

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,17 +70,16 @@ const MetadataWebhook = "llmguard_webhook"
 // recordLife is how long a batch can be read.
 const recordLife = 31 * 24 * time.Hour
 
-// endpoints are the endpoints that lines may use.
-var endpoints = []wire.Endpoint{
-	wire.ChatCompletions, wire.Responses, wire.Embeddings, wire.Completions,
-	wire.Moderations,
+// endpoints lists the endpoints that lines may use.
+func endpoints() []wire.Endpoint {
+	return slices.DeleteFunc(wire.Endpoints(), func(ep wire.Endpoint) bool { return !ep.Traits().Batched })
 }
 
 // EndpointOf returns the endpoint of a path in a batch, with or without /v1; false if lines
 // cannot use it.
 func EndpointOf(path string) (wire.Endpoint, bool) {
 	path = "/" + strings.TrimPrefix(strings.TrimPrefix(path, "/v1"), "/")
-	for _, ep := range endpoints {
+	for _, ep := range endpoints() {
 		if ep.Path() == path {
 			return ep, true
 		}
@@ -90,7 +90,7 @@ func EndpointOf(path string) (wire.Endpoint, bool) {
 // Paths lists the paths that EndpointOf accepts, for messages.
 func Paths() string {
 	var list []string
-	for _, ep := range endpoints {
+	for _, ep := range endpoints() {
 		list = append(list, "/v1"+ep.Path())
 	}
 	return strings.Join(list, ", ")

@@ -102,11 +102,11 @@ func TestEndpoints(t *testing.T) {
 		wire.Moderations:     `{"model":"omni-moderation-latest","input":"hello"}`,
 	}
 	ids := map[wire.Endpoint]string{}
-	for _, ep := range endpoints {
+	for _, ep := range endpoints() {
 		text := fmt.Sprintf(`{"custom_id":"a","method":"POST","url":"%s","body":%s}`, ep.Path(), bodies[ep])
 		ids[ep] = r.create(r.upload(text), ep).ID
 	}
-	for _, ep := range endpoints {
+	for _, ep := range endpoints() {
 		t.Run(string(ep), func(t *testing.T) {
 			b := r.ended(ids[ep])
 			output, _ := r.results(b)
@@ -114,7 +114,7 @@ func TestEndpoints(t *testing.T) {
 			if b.Status != Completed || res.Response == nil || res.Response.StatusCode != 200 {
 				t.Fatalf("%+v, errors %s", b, r.content(b.Errors))
 			}
-			if usage := b.InputTokens > 0 && b.Charged > 0; usage == ep.Free() {
+			if usage := b.InputTokens > 0 && b.Charged > 0; usage == ep.Traits().Free {
 				t.Errorf("%d input tokens, charged %d", b.InputTokens, b.Charged)
 			}
 		})

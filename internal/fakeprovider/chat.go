@@ -38,6 +38,8 @@ type plainMessage struct {
 
 const fingerprint = "fp_fake000001"
 
+var _ = post("/v1/chat/completions", answerChat)
+
 // answerChat answers POST /v1/chat/completions.
 func answerChat(x *exchange) error { return generate(x, x.q.chat) }
 

@@ -6,6 +6,11 @@ import (
 	"unicode/utf8"
 )
 
+var (
+	_ = post("/v1/completions", answerCompletions)
+	_ = post("/v1/moderations", answerModerations)
+)
+
 // answerCompletions answers POST /v1/completions.
 func answerCompletions(x *exchange) error { return generate(x, x.q.textFields) }
 

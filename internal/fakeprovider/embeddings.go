@@ -103,6 +103,8 @@ type embedding struct {
 	Embedding any    `json:"embedding"` // floats, or their bytes in base64
 }
 
+var _ = post("/v1/embeddings", answerEmbeddings)
+
 // answerEmbeddings answers POST /v1/embeddings.
 func answerEmbeddings(x *exchange) error {
 	leave, err := x.admit(x.q.embeddingFields)

@@ -25,6 +25,15 @@ type creation struct {
 	files                       [][]byte
 }
 
+var (
+	_ = post("/v1/images/generations", answerCreation(answerPictures))
+	_ = post("/v1/images/edits", answerCreation(answerPictures))
+	_ = post("/v1/images/variations", answerCreation(answerPictures))
+	_ = post("/v1/audio/speech", answerCreation(answerSpeech))
+	_ = post("/v1/audio/transcriptions", answerCreation(answerTranscript))
+	_ = post("/v1/audio/translations", answerCreation(answerTranscript))
+)
+
 // answerCreation reads such a request and calls handle.
 func answerCreation(handle handler) handler {
 	return func(x *exchange) error {

@@ -89,16 +89,13 @@ func (x *exchange) authorize() error {
 // handler answers a request, or returns an error to reject it.
 type handler func(x *exchange) error
 
-// posts are the endpoints with a fixed path and method POST.
-var posts = map[string]handler{
-	"/v1/chat/completions": answerChat, "/v1/completions": answerCompletions,
-	"/v1/embeddings": answerEmbeddings, "/v1/moderations": answerModerations,
-	"/v1/images/generations":   answerCreation(answerPictures),
-	"/v1/images/edits":         answerCreation(answerPictures),
-	"/v1/images/variations":    answerCreation(answerPictures),
-	"/v1/audio/speech":         answerCreation(answerSpeech),
-	"/v1/audio/transcriptions": answerCreation(answerTranscript),
-	"/v1/audio/translations":   answerCreation(answerTranscript),
+// posts are the endpoints with a fixed path and method POST. Their files add them.
+var posts = map[string]handler{}
+
+// post adds an endpoint.
+func post(path string, h handler) handler {
+	posts[path] = h
+	return h
 }
 
 func (x *exchange) route() error {

@@ -354,7 +354,7 @@ func (c *composer) complete() []byte {
 // fail ends the response with an error.
 func (c *composer) fail(e *wire.Error) {
 	c.begin()
-	c.out = append(c.out, e.ResponsesFrame(c.seq)...)
+	c.out = append(c.out, e.Frame(wire.Responses, c.seq)...)
 	c.seq++
 	c.over = true
 }

@@ -72,7 +72,7 @@ func (a Answer) After(before Answer) Answer {
 func ParseUsage(ep Endpoint, answer []byte) (Answer, bool) {
 	r := answerReaders.Get().(*answerReader)
 	defer r.release()
-	r.lexer, r.wants = lenient(answer), contentOf(ep)
+	r.lexer, r.wants = lenient(answer), ep.Traits().content
 	err := r.documents(r.member)
 	a := r.answer(ep)
 	if err != nil {
@@ -230,23 +230,6 @@ func (r *answerReader) baseResp() error {
 	})
 }
 
-// contentOf returns the member of an answer for which its endpoint is called.
-func contentOf(ep Endpoint) string {
-	switch ep {
-	case ChatCompletions, Completions:
-		return "choices"
-	case Responses, ResponsesCompact:
-		return "output"
-	case ResponsesTokens:
-		return "input_tokens"
-	case Moderations:
-		return "results"
-	case Transcriptions, Translations:
-		return "text"
-	}
-	return "data"
-}
-
 // finds notes whether the member at pos is the answer's content: a list has an item that is something.
 // A response may have no output yet, and choices are judged as they are read.
 func (r *answerReader) finds(name []byte) {
@@ -273,7 +256,7 @@ func IsErrorDocument(doc []byte) bool {
 // failed reports whether a whole document of ep is no answer.
 func (r *answerReader) failed(ep Endpoint) bool {
 	empty := !r.content && (!r.usage.counted() && !r.beside.counted() || r.message)
-	return r.wrong || empty || ep.responds() && r.word(r.status) == "failed"
+	return r.wrong || empty || ep.Traits().answersItems() && r.word(r.status) == "failed"
 }
 
 func (r *answerReader) answer(ep Endpoint) Answer {
@@ -289,7 +272,7 @@ func (r *answerReader) answer(ep Endpoint) Answer {
 		a.ServiceTier = tier
 	}
 	a.Region = r.word(u.region)
-	if !ep.responds() {
+	if !ep.Traits().answersItems() {
 		return a
 	}
 	a.Status = r.word(r.status)
@@ -311,8 +294,8 @@ func (r *answerReader) answer(ep Endpoint) Answer {
 	return a
 }
 
-// responds reports whether the endpoint's answer is a response, possibly compacted.
-func (e Endpoint) responds() bool { return e == Responses || e == ResponsesCompact }
+// answersItems reports whether the answer is a response, possibly compacted.
+func (t *Traits) answersItems() bool { return t.content == "output" }
 
 // maxItems bounds the ids kept from an answer's output.
 const maxItems = 512

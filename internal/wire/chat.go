@@ -2,6 +2,20 @@ package wire
 
 import "strings"
 
+// ChatCompletions is the endpoint of chat.
+const ChatCompletions Endpoint = "chat.completions"
+
+var _ = endpoint(ChatCompletions, Traits{
+	Path: "/chat/completions", Operation: "chat", Makes: Texts, Batched: true, Reusable: true, Dialogue: true, Shows: true,
+	Chunks: true, fields: chatFields, content: "choices", generated: scanChoices,
+	complete: func(s *scanner) error {
+		if s.req.Messages == nil {
+			return missing("messages")
+		}
+		return nil
+	},
+})
+
 // chatFields are the members of a chat completion request: those that affect the price with their
 // readers, the others of OpenAI's API with nil.
 var chatFields = newFields(map[string]reader{

@@ -38,8 +38,8 @@ func (c *Chunk) Named(before string) string {
 
 // ScanEvent reads the data of one event of a stream of ep, like [ScanChunk].
 func ScanEvent(ep Endpoint, data, dst []byte) (Chunk, error) {
-	if ep == Responses {
-		return scanResponseEvent(data, dst)
+	if scan := ep.Traits().event; scan != nil {
+		return scan(data, dst)
 	}
 	return ScanChunk(data, dst)
 }

@@ -1,5 +1,14 @@
 package wire
 
+// Completions is the endpoint of legacy completions.
+const Completions Endpoint = "completions"
+
+var _ = endpoint(Completions, Traits{
+	Path: "/completions", Operation: "text_completion", Makes: Texts, Batched: true, Reusable: true, Shows: true,
+	Chunks: true, PerInput: true, OutputField: "max_tokens", DefaultOutput: 16, fields: completionsFields,
+	content: "choices", generated: scanChoices,
+})
+
 // completionsFields are the members of a request for legacy completions, whose prompts have the
 // forms of an embeddings input.
 var completionsFields = newFields(map[string]reader{
@@ -26,9 +35,6 @@ var completionsFields = newFields(map[string]reader{
 	"user":              nil,
 }, readUnknown)
 
-// DefaultCompletionLimit is the default output limit, in tokens, of a legacy completions request.
-const DefaultCompletionLimit = 16
-
 // readSuffix reads the text after the insertion point, which is part of every prompt.
 func readSuffix(s *scanner) error {
 	at, err := s.stringAt("suffix")
@@ -36,8 +42,14 @@ func readSuffix(s *scanner) error {
 	return err
 }
 
-// defaultModeration is the default model of moderations.
-const defaultModeration = "omni-moderation-latest"
+// Moderations is the endpoint that judges texts and images.
+const Moderations Endpoint = "moderations"
+
+var _ = endpoint(Moderations, Traits{
+	Path: "/moderations", Free: true, Priceable: true, Batched: true, fields: moderationsFields, content: "results",
+	complete: needs("input"),
+	defaults: func(r *Request) bool { r.Model = "omni-moderation-latest"; return true },
+})
 
 var moderationsFields = newFields(map[string]reader{
 	"model": readModel,

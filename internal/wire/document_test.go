@@ -208,9 +208,9 @@ func TestEveryError(t *testing.T) {
 			t.Errorf("%s: code %v, param %v, want %q and null", f.err.JSON(), e["code"], e["param"], f.code)
 		}
 		for _, ep := range []wire.Endpoint{wire.ChatCompletions, wire.Responses, wire.Completions} {
-			events, rest := cut(t, string(f.err.Frame(ep)))
+			events, rest := cut(t, string(f.err.Frame(ep, 0)))
 			if len(events) != 1 || rest != "" {
-				t.Fatalf("the frame of %s is %q", ep, f.err.Frame(ep))
+				t.Fatalf("the frame of %s is %q", ep, f.err.Frame(ep, 0))
 			}
 			chunk, err := wire.ScanEvent(ep, wire.EventData([]byte(events[0])), nil)
 			if err != nil || !chunk.Error {

@@ -1,5 +1,20 @@
 package wire
 
+// Embeddings is the endpoint that turns texts into vectors.
+const Embeddings Endpoint = "embeddings"
+
+var _ = endpoint(Embeddings, Traits{
+	Path: "/embeddings", Operation: "embeddings", Batched: true, Reusable: true, fields: embeddingsFields, content: "data",
+	complete: needs("input"),
+	AnswerBytes: func(r *Request) int64 {
+		vector := int64(64 << 10)
+		if r.EncodingFormat == "base64" {
+			vector = 18 << 10
+		}
+		return int64(max(r.InputItems, 1)) * vector
+	},
+})
+
 // maxInputs is the maximum number of inputs per request.
 const maxInputs = 2048
 

@@ -55,10 +55,10 @@ func (e *Error) JSON() []byte {
 func (e *Error) Object() []byte { return e.appendObject(nil) }
 
 // Frame returns the error as the last event of a stream of ep (docs/wire.md, Errors in a stream),
-// including the blank line. On Responses its sequence number is 0; see [Error.ResponsesFrame].
-func (e *Error) Frame(ep Endpoint) []byte {
-	if ep == Responses {
-		return e.ResponsesFrame(0)
+// including the blank line; seq is its number in a stream whose events have numbers.
+func (e *Error) Frame(ep Endpoint, seq int64) []byte {
+	if ep.Traits().Numbered {
+		return e.numberedFrame(seq)
 	}
 	dst := make([]byte, 0, 160+len(e.Message))
 	dst = append(dst, `data: {"error":`...)
@@ -66,10 +66,9 @@ func (e *Error) Frame(ep Endpoint) []byte {
 	return append(dst, "}\n\n"...)
 }
 
-// ResponsesFrame returns the error as event number seq of a stream of /responses. It combines the
-// flat format that OpenAI documents with the nested one, because some clients recognize only one of
-// them.
-func (e *Error) ResponsesFrame(seq int64) []byte {
+// numberedFrame combines the flat format that OpenAI documents with the nested one, because some
+// clients recognize only one of them.
+func (e *Error) numberedFrame(seq int64) []byte {
 	dst := make([]byte, 0, 256+2*len(e.Message))
 	dst = append(dst, "event: error\ndata: "...)
 	dst = append(dst, `{"type":"error","sequence_number":`...)

@@ -135,24 +135,24 @@ func TestErrorHeaders(t *testing.T) {
 func TestErrorFrame(t *testing.T) {
 	e := &Error{Status: 429, Type: "rate_limit_error", Code: "rate_limit_exceeded", Message: "a\n\"b\""}
 	object := `{"message":"a\n\"b\"","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}`
-	if got, want := string(e.Frame(ChatCompletions)), "data: {\"error\":"+object+"}\n\n"; got != want {
+	if got, want := string(e.Frame(ChatCompletions, 7)), "data: {\"error\":"+object+"}\n\n"; got != want {
 		t.Errorf("chat: %q\nwant %q", got, want)
 	}
 	want := "event: error\ndata: {\"type\":\"error\",\"sequence_number\":7,\"code\":\"rate_limit_exceeded\",\"message\":\"a\\n\\\"b\\\"\",\"param\":null,\"error\":" + object + "}\n\n"
-	if got := string(e.ResponsesFrame(7)); got != want {
+	if got := string(e.Frame(Responses, 7)); got != want {
 		t.Errorf("responses: %q\nwant %q", got, want)
 	}
-	if got := string(e.Frame(Responses)); got != strings.Replace(want, ":7,", ":0,", 1) {
+	if got := string(e.Frame(Responses, 0)); got != strings.Replace(want, ":7,", ":0,", 1) {
 		t.Errorf("responses: %q", got)
 	}
 	for name, e := range refusals(time.Second) {
-		for _, frame := range [][]byte{e.Frame(ChatCompletions), e.Frame(Responses)} {
+		for _, frame := range [][]byte{e.Frame(ChatCompletions, 7), e.Frame(Responses, 0)} {
 			events, rest := cutStream(t, string(frame), 1)
 			if len(events) != 1 || rest != "" || !json.Valid(EventData(frame)) {
 				t.Errorf("%s: %q is not one event", name, frame)
 			}
 		}
-		if c, err := ScanChunk(EventData(e.Frame(ChatCompletions)), nil); err != nil || !c.Error {
+		if c, err := ScanChunk(EventData(e.Frame(ChatCompletions, 7)), nil); err != nil || !c.Error {
 			t.Errorf("%s: the frame does not read as an error: %v", name, err)
 		}
 	}

@@ -198,10 +198,8 @@ func ScanForm(ep Endpoint, model, contentType string, r io.Reader) (*Request, er
 		s.req.Form.named, s.req.Model = model, model
 		s.note("model", model)
 	}
-	if s.req.Model == "" && ep.Pictures() {
-		s.req.Form.named = defaultPicture
-		s.req.Model = defaultPicture
-		s.req.Implied = true
+	if s.req.Model == "" && ep.Traits().defaults != nil && ep.Traits().defaults(s.req) {
+		s.req.Form.named = s.req.Model
 	}
 	s.req.Form.lead = string(s.dash) + "\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n"
 	s.body()
@@ -327,19 +325,17 @@ func (s *formScanner) body() {
 
 // finish checks what is known only after the whole form was read.
 func (s *formScanner) finish() error {
-	file := "file"
-	if s.req.Endpoint.Pictures() {
-		file = "image"
-	}
+	traits := s.req.Endpoint.Traits()
 	switch {
 	case s.req.Model == "":
 		return missing("model")
 	case badName(s.req.Model):
 		return badModel()
-	case !s.seen[file]:
-		return missing(file)
-	case s.req.Endpoint == ImageEdits && len(s.texts) == 0:
-		return missing("prompt")
+	case !s.seen[traits.file]:
+		return missing(traits.file)
+	case traits.complete != nil:
+		s.req.InputItems = len(s.texts)
+		return traits.complete(&scanner{req: s.req})
 	}
 	return nil
 }

@@ -5,30 +5,37 @@ type Generated struct {
 	Text    []byte // as in [Chunk], of all choices
 	Answers int64  // number of choices
 	Calls   int64  // number of tool calls
+	Exact   bool   // all of the text was generated
 }
 
 // ScanGenerated reads the text of a complete answer of ep. It is as tolerant as [ParseUsage]. It
 // returns false if ep generates no text, or the answer is not a JSON object.
 func ScanGenerated(ep Endpoint, answer []byte) (Generated, bool) {
-	switch ep {
-	case ChatCompletions, Completions:
-	case Responses:
-		return scanResponse(answer)
-	default:
-		return Generated{}, false
+	if scan := ep.Traits().generated; scan != nil {
+		return scan(answer)
 	}
+	return Generated{}, false
+}
+
+// scanChoices takes the text of choices.
+func scanChoices(answer []byte) (Generated, bool) {
 	r := chunkReader{answerReader: answerReader{lexer: lenient(answer)}}
 	err := r.documents(r.member)
-	return Generated{Text: r.chunk.Text, Answers: r.choices, Calls: r.calls}, err == nil
+	return Generated{Text: r.chunk.Text, Answers: r.choices, Calls: r.calls, Exact: true}, err == nil
 }
 
 // ScanWritten reads the text of an answer that a model certainly generated as output tokens: for a
 // response not its summaries, encrypted reasoning, and results of tools.
 func ScanWritten(ep Endpoint, answer []byte) ([]byte, bool) {
-	if ep != Responses {
-		g, ok := ScanGenerated(ep, answer)
-		return g.Text, ok
+	if scan := ep.Traits().written; scan != nil {
+		return scan(answer)
 	}
+	g, ok := ScanGenerated(ep, answer)
+	return g.Text, ok
+}
+
+// scanWritten takes the text of a response's items.
+func scanWritten(answer []byte) ([]byte, bool) {
 	r := chunkReader{answerReader: answerReader{lexer: lenient(answer)}}
 	r.space()
 	err := r.object(func(name []byte) error {

@@ -2,6 +2,50 @@ package wire
 
 import "unicode/utf8"
 
+// The endpoints that make pictures, speech and transcripts.
+const (
+	ImageGenerations Endpoint = "images.generations"
+	ImageEdits       Endpoint = "images.edits"
+	ImageVariations  Endpoint = "images.variations"
+	Speech           Endpoint = "audio.speech"
+	Transcriptions   Endpoint = "audio.transcriptions"
+	Translations     Endpoint = "audio.translations"
+)
+
+var (
+	_ = endpoint(ImageGenerations, Traits{
+		Path: "/images/generations", Makes: Pictures, AnswerBytes: mediaBytes, fields: pictureFields, content: "data",
+		defaults: impliedPicture, complete: needs("prompt"),
+	})
+	_ = endpoint(ImageEdits, Traits{
+		Path: "/images/edits", Form: true, Makes: Pictures, AnswerBytes: mediaBytes, content: "data",
+		file: "image", defaults: impliedPicture, complete: needs("prompt"),
+	})
+	_ = endpoint(ImageVariations, Traits{
+		Path: "/images/variations", Form: true, Makes: Pictures, AnswerBytes: mediaBytes, content: "data",
+		file: "image", defaults: impliedPicture,
+	})
+	_ = endpoint(Speech, Traits{
+		Path: "/audio/speech", Makes: Sound, AnswerBytes: mediaBytes, fields: speechFields, content: "data",
+		complete: needs("input"),
+	})
+	_ = endpoint(Transcriptions, Traits{
+		Path: "/audio/transcriptions", Form: true, Makes: Transcripts, content: "text", file: "file",
+	})
+	_ = endpoint(Translations, Traits{
+		Path: "/audio/translations", Form: true, Makes: Transcripts, content: "text", file: "file",
+	})
+)
+
+// mediaBytes estimates the size of pictures or sound in an answer.
+func mediaBytes(r *Request) int64 { return max(r.N, 1) * (4 << 20) }
+
+// impliedPicture sets the default model for pictures.
+func impliedPicture(r *Request) bool {
+	r.Model, r.Implied = "dall-e-2", true
+	return true
+}
+
 // Creation is what affects the price of a request for pictures, speech or a transcript, besides the
 // common fields of [Request]. Its texts are the Request's Inputs.
 type Creation struct {
@@ -30,27 +74,6 @@ func (c *Creation) Pictures() int64 {
 	}
 	return 1
 }
-
-// Created reports whether ep creates pictures, speech or transcripts.
-func (e Endpoint) Created() bool {
-	return e == ImageGenerations || e == Speech || e.Form()
-}
-
-// Pictures reports whether ep creates pictures.
-func (e Endpoint) Pictures() bool {
-	return e == ImageGenerations || e == ImageEdits || e == ImageVariations
-}
-
-// listens reports whether ep transcribes recordings.
-func (e Endpoint) listens() bool { return e == Transcriptions || e == Translations }
-
-// Form reports whether requests of ep are multipart/form-data, see [ScanForm].
-func (e Endpoint) Form() bool {
-	return e == ImageEdits || e == ImageVariations || e == Transcriptions || e == Translations
-}
-
-// defaultPicture is the default model for pictures.
-const defaultPicture = "dall-e-2"
 
 const (
 	maxPictures = 10
@@ -136,16 +159,4 @@ func readStreamFormat(s *scanner) error {
 	form, err := s.word("stream_format")
 	s.req.Stream = form == "sse"
 	return err
-}
-
-// finishCreation checks what is known only after the whole request was read.
-func (r *Request) finishCreation() error {
-	r.creation()
-	if r.InputItems > 0 {
-		return nil
-	}
-	if r.Endpoint == Speech {
-		return missing("input")
-	}
-	return missing("prompt")
 }

@@ -27,13 +27,14 @@ type Created struct {
 // as tolerantly as [ParseUsage]. HasUsage is false for anything that is not a JSON object, such as
 // a transcript as text. A length of audio that is given in seconds is in AudioMillis.
 func ParseCreated(ep Endpoint, data []byte) Created {
-	r := createdReader{answerReader: answerReader{lexer: lenient(data), wants: contentOf(ep)}}
+	traits := ep.Traits()
+	r := createdReader{answerReader: answerReader{lexer: lenient(data), wants: traits.content}}
 	r.space()
 	err := r.object(r.member)
 	if err != nil {
 		out := Created{Answer: Answer{Fault: "the answer is not a JSON object"}}
 		out.judge(&r.lexer, false, err)
-		if ep.listens() {
+		if traits.Makes == Transcripts {
 			out.ShownMillis = shownLength(data)
 		}
 		return out
@@ -55,15 +56,15 @@ func ParseCreated(ep Endpoint, data []byte) Created {
 		out.Text = nil
 		out.Error, out.Framed = r.wrong || kind == "" && r.message, r.framed
 	}
-	if ep.listens() && !r.transcript.IsZero() {
+	if traits.Makes == Transcripts && !r.transcript.IsZero() {
 		out.Text = appendUnquoted(nil, data[r.transcript.Start+1:r.transcript.End-1])
 		out.ShownMillis = shownLength(out.Text)
 	}
 	u := &out.Usage
-	if ep.Pictures() && u.ImageOut == 0 {
+	if traits.Makes == Pictures && u.ImageOut == 0 {
 		u.ImageOut = u.Output
 	}
-	if ep == Speech && u.AudioOut == 0 {
+	if traits.Makes == Sound && u.AudioOut == 0 {
 		u.AudioOut = u.Output
 	}
 	return out

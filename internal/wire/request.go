@@ -5,50 +5,6 @@ import (
 	"slices"
 )
 
-// Endpoint names an operation of the API. The zero value is none.
-type Endpoint string
-
-// The endpoints that this package can read.
-const (
-	ChatCompletions  Endpoint = "chat.completions"
-	Embeddings       Endpoint = "embeddings"
-	Responses        Endpoint = "responses"
-	ResponsesCompact Endpoint = "responses.compact"
-	ResponsesTokens  Endpoint = "responses.input_tokens"
-	Completions      Endpoint = "completions"
-	Moderations      Endpoint = "moderations"
-
-	ImageGenerations Endpoint = "images.generations"
-	ImageEdits       Endpoint = "images.edits"
-	ImageVariations  Endpoint = "images.variations"
-	Speech           Endpoint = "audio.speech"
-	Transcriptions   Endpoint = "audio.transcriptions"
-	Translations     Endpoint = "audio.translations"
-)
-
-// paths are the endpoints' paths below the base URL.
-var paths = map[Endpoint]string{
-	ChatCompletions: "/chat/completions", Embeddings: "/embeddings", Completions: "/completions",
-	Moderations: "/moderations",
-	Responses:   "/responses", ResponsesCompact: "/responses/compact", ResponsesTokens: "/responses/input_tokens",
-	ImageGenerations: "/images/generations", ImageEdits: "/images/edits", ImageVariations: "/images/variations",
-	Speech: "/audio/speech", Transcriptions: "/audio/transcriptions", Translations: "/audio/translations",
-}
-
-// Path returns the endpoint's path below the base URL, with a leading slash, or "" for an unknown
-// endpoint.
-func (e Endpoint) Path() string { return paths[e] }
-
-// Free reports whether providers charge nothing for the endpoint, unless a price is set for a model
-// there.
-func (e Endpoint) Free() bool { return e == Moderations || e == ResponsesTokens }
-
-// Reusable reports whether an answer of the endpoint may serve for an identical request: it is text
-// or numbers, and does not expire.
-func (e Endpoint) Reusable() bool {
-	return e == ChatCompletions || e == Completions || e == Responses || e == Embeddings
-}
-
 // Span is a half-open range of byte offsets into a [Request]'s Body. The zero
 // Span means that the value is absent.
 type Span struct{ Start, End int }
@@ -205,7 +161,7 @@ func (r *Request) Remote() bool {
 func (r *Request) Answers() int64 { return r.N * r.prompts() }
 
 func (r *Request) prompts() int64 {
-	if r.Endpoint != Completions {
+	if !r.Endpoint.Traits().PerInput {
 		return 1
 	}
 	return int64(max(r.InputItems, 1))

@@ -1,5 +1,38 @@
 package wire
 
+// The endpoints of the Responses API: create a response, compact a conversation, count its tokens.
+const (
+	Responses        Endpoint = "responses"
+	ResponsesCompact Endpoint = "responses.compact"
+	ResponsesTokens  Endpoint = "responses.input_tokens"
+)
+
+var (
+	_ = endpoint(Responses, Traits{
+		Path: "/responses", Operation: "chat", Makes: Texts, Batched: true, Reusable: true, Dialogue: true, Shows: true,
+		Numbered: true, Responses: true, OutputField: "max_output_tokens", fields: responsesFields,
+		content: "output", complete: hasItems,
+		defaults: func(r *Request) bool { r.Implied = r.prompted(); return r.Implied },
+		stored:   true, event: scanResponseEvent, generated: scanResponse, written: scanWritten,
+	})
+	_ = endpoint(ResponsesCompact, Traits{
+		Path: "/responses/compact", Makes: Texts, Dialogue: true, Responses: true, OutputField: "max_output_tokens",
+		fields: responsesFields, content: "output", complete: hasItems,
+	})
+	_ = endpoint(ResponsesTokens, Traits{
+		Path: "/responses/input_tokens", Free: true, Dialogue: true, Responses: true, fields: responsesFields,
+		content: "input_tokens", complete: hasItems,
+	})
+)
+
+// hasItems checks that a request has input, or names something stored.
+func hasItems(s *scanner) error {
+	if s.req.find("input") < 0 && len(s.req.Refs) == 0 {
+		return missing("input")
+	}
+	return nil
+}
+
 // responsesFields are the members of a Responses request. Compacting and counting use a subset.
 var responsesFields = newFields(map[string]reader{
 	"model":             readModel,

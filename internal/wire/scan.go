@@ -25,14 +25,6 @@ type scanner struct {
 	model                    string // in the path, for ScanFor
 }
 
-// scanned are the members of each endpoint's requests.
-var scanned = map[Endpoint]*fields{
-	ChatCompletions: chatFields, Embeddings: embeddingsFields, Completions: completionsFields,
-	Moderations:      moderationsFields,
-	ImageGenerations: pictureFields, Speech: speechFields,
-	Responses: responsesFields, ResponsesCompact: responsesFields, ResponsesTokens: responsesFields,
-}
-
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
 // maxMembers bounds the top-level members; OpenAI has about 40.
@@ -50,8 +42,8 @@ const maxNamesKept = 1024
 // name that differs from a priced one only in case or separators. Wrong types of priced members,
 // integers out of range, and documents beyond lim are refused too.
 func Scan(ep Endpoint, body []byte, lim Limits) (*Request, error) {
-	known := scanned[ep]
-	if known == nil {
+	traits := ep.Traits()
+	if traits.fields == nil {
 		return nil, fmt.Errorf("wire: no scanner for endpoint %q", ep)
 	}
 	if err := checkBytes(body); err != nil {
@@ -72,10 +64,10 @@ func Scan(ep Endpoint, body []byte, lim Limits) (*Request, error) {
 	s.req = &memory.Request
 	*s.req = Request{
 		Endpoint: ep, Body: body,
-		OutputLimit: -1, N: 1, MaxToolCalls: -1, Dimensions: -1, Store: ep == Responses,
+		OutputLimit: -1, N: 1, MaxToolCalls: -1, Dimensions: -1, Store: traits.stored,
 		members: memory.members[:0], texts: memory.texts[:0],
 	}
-	if err := s.document(known); err != nil {
+	if err := s.document(traits.fields); err != nil {
 		return nil, s.refusal(err, lim)
 	}
 	if err := finish(s); err != nil {
@@ -220,15 +212,9 @@ func badModel() *Error {
 
 // finish checks what is known only after the whole request was read.
 func finish(s *scanner) error {
-	r := s.req
+	r, traits := s.req, s.req.Endpoint.Traits()
 	switch {
-	case r.Model == "" && r.Endpoint == Moderations && s.model == "":
-		r.Model = defaultModeration
-	case r.Model == "" && r.Endpoint.Pictures() && s.model == "":
-		r.Model, r.Implied = defaultPicture, true
-	case r.Model == "" && s.model == "" && r.Endpoint == Responses && r.prompted():
-		r.Implied = true
-	case r.Model == "" && s.model == "":
+	case r.Model == "" && s.model == "" && (traits.defaults == nil || !traits.defaults(r)):
 		return missing("model")
 	case badName(r.Model):
 		return badModel()
@@ -243,23 +229,22 @@ func finish(s *scanner) error {
 		r.OutputField = "max_output_tokens"
 	}
 	if r.Endpoint.Created() {
-		return r.finishCreation()
+		r.creation()
 	}
-	switch r.Endpoint {
-	case ChatCompletions:
-		if r.Messages == nil {
-			return missing("messages")
-		}
-	case Embeddings, Moderations:
-		if r.InputItems == 0 {
-			return missing("input")
-		}
-	case Responses, ResponsesCompact, ResponsesTokens:
-		if r.find("input") < 0 && len(r.Refs) == 0 {
-			return missing("input")
-		}
+	if traits.complete != nil {
+		return traits.complete(s)
 	}
 	return nil
+}
+
+// needs returns the check that a request has an input, which is the value of param.
+func needs(param string) func(*scanner) error {
+	return func(s *scanner) error {
+		if s.req.InputItems == 0 {
+			return missing(param)
+		}
+		return nil
+	}
 }
 
 // refusal converts a fault of the document to an error response.

@@ -1,27 +1,18 @@
 package wire
 
-import "strings"
+import (
+	"net/http"
+	"strings"
+)
 
-// served lists what the callers' listener serves: methods, and a path without /v1 in which * is an id. A path that
-// ends in / takes one more id.
+// served lists what the callers' listener serves beside the endpoints: methods, and a path without /v1 in which * is an id.
+// A path that ends in / takes one more id.
 var served = []string{
 	"GET /",
-	"POST,GET /chat/completions",
-	"POST /embeddings",
-	"POST /completions",
-	"POST /moderations",
-	"POST /responses",
-	"POST /responses/compact",
-	"POST /responses/input_tokens",
+	"GET /chat/completions",
 	"GET,DELETE /responses/",
 	"POST /responses/*/cancel",
 	"GET /responses/*/input_items",
-	"POST /images/generations",
-	"POST /images/edits",
-	"POST /images/variations",
-	"POST /audio/speech",
-	"POST /audio/transcriptions",
-	"POST /audio/translations",
 	"GET /models",
 	"GET /models/",
 	"GET /limits",
@@ -75,10 +66,15 @@ var served = []string{
 
 // ServedMethods returns the methods of each path that the callers' listener serves.
 func ServedMethods() map[string][]string {
-	out := make(map[string][]string, len(served))
+	out := make(map[string][]string, len(served)+len(table))
+	for _, ep := range Endpoints() {
+		for _, path := range ep.Traits().Paths() {
+			out[path] = []string{http.MethodPost}
+		}
+	}
 	for _, line := range served {
 		methods, path, _ := strings.Cut(line, " ")
-		out[path] = strings.Split(methods, ",")
+		out[path] = append(out[path], strings.Split(methods, ",")...)
 	}
 	return out
 }

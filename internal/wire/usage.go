@@ -207,7 +207,7 @@ func (u *usageReader) timedWrites() bool {
 // derive computes a missing count from the total, and reports whether input and output are known.
 func (u *usageReader) derive(ep Endpoint, in, out *counter) bool {
 	all := u.get(countTotal)
-	if ep == Embeddings || ep == ResponsesTokens || ep == Moderations {
+	if ep.Traits().Makes == Numbers {
 		*in = in.or(all)
 		return in.given
 	}
@@ -237,7 +237,7 @@ func (u *usageReader) addApart(ep Endpoint, used *Usage) {
 	if all := u.get(countTotal); all.given && all.n <= maxCount {
 		hidden = max(all.n-used.Input-used.Output, 0)
 	}
-	onlyInput := ep == Embeddings || ep == Moderations
+	onlyInput := ep.Traits().Makes == Numbers
 	apart := cache > used.Input || u.get(countCachedApart).given || u.get(countWrittenApart).given ||
 		u.native && u.ranked[0][countCached].n+u.ranked[0][countWritten].n > 0 && !u.get(countTotal).given
 	if hidden > 0 && hidden != thought && (hidden == cache || hidden == cache+thought) {

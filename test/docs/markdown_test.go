@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // root is the root of the repository.
@@ -146,6 +147,22 @@ func TestWireIsComplete(t *testing.T) {
 	}
 	if found < 30 {
 		t.Errorf("only %d codes and headers found in the code", found)
+	}
+}
+
+// TestEndpointsAreDocumented: docs/wire.md has the path and the name of every endpoint that costs money, and docs/batch.md
+// those of batches.
+func TestEndpointsAreDocumented(t *testing.T) {
+	text, batches := read(t, filepath.Join(root, "docs", "wire.md")), read(t, filepath.Join(root, "docs", "batch.md"))
+	for _, ep := range wire.Endpoints() {
+		traits := ep.Traits()
+		row := regexp.MustCompile("(?m)^\\| .*`POST /v1" + traits.Path + "`.* \\| .*`" + string(ep) + "`.* \\| ")
+		if !row.MatchString(text) {
+			t.Errorf("docs/wire.md has no row with the path and name of %s", ep)
+		}
+		if traits.Batched && !strings.Contains(batches, "`/v1"+traits.Path+"`") {
+			t.Errorf("docs/batch.md does not say that lines may use %s", traits.Path)
+		}
 	}
 }
 

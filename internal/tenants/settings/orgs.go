@@ -212,11 +212,9 @@ type Limit struct {
 	Subject string `yaml:"subject" default:"org" kind:"subject" runtime:"what has a counter of its own: the org, each group, user, key, ip or value of a\nlabel, or each combination, such as user+session"`
 	// Only restricts the limit to one group, user, key, address or value of a label.
 	Only string `yaml:"only" runtime:"the one user, key, address or value of a label that this limit of the org applies to (default: each)"`
-	// Models and Endpoints are patterns; only matching calls count. Endpoints are
-	// chat.completions, completions, embeddings, moderations, responses, responses.compact,
-	// responses.input_tokens, images.generations, images.edits, images.variations,
-	// audio.speech, audio.transcriptions, audio.translations, and for their fees containers and
-	// vector_stores. Default: all.
+	// Models and Endpoints are patterns; only matching calls count. Endpoints have the names in the
+	// first table of docs/wire.md, such as chat.completions or images.*; fees count as containers and
+	// vector_stores, and holds as holds. Default: all.
 	Models    []string `yaml:"models" range:"1.." kind:"pattern" runtime:"only for these models"`
 	Endpoints []string `yaml:"endpoints" range:"1.." kind:"endpoint" runtime:"only for these endpoints"`
 	// Metric is what the limit counts.
