@@ -35,7 +35,7 @@ const allZero = "usage is all zero"
 // for values they did not count.
 func (b *bill) faultOf(a wire.Answer) string {
 	if a.Fault == "" && a.HasUsage && a.Usage.Input == 0 && a.Usage.Output == 0 && a.Usage.AudioMillis == 0 &&
-		!b.plan.free && b.plan.Input > 0 {
+		(a.Usage.SearchUnits == 0 || b.plan.units.most == 0) && !b.plan.free && b.plan.Input > 0 {
 		return allZero
 	}
 	if a.Hidden && (b.plan.Target.Provider.Kind == providers.Gemini || b.plan.Price.Provider == "google") {

@@ -41,7 +41,7 @@ func (pl *Planner) Expected(p *Plan) budget.Amounts {
 	if p.cached {
 		return p.First
 	}
-	u := pricing.Usage{Input: min(p.text.expected, p.Input), Output: p.Output, Requests: 1}
+	u := pricing.Usage{Input: min(p.text.expected, p.Input), Output: p.Output, Requests: 1, SearchUnits: p.units.most}
 	if known, _ := pl.calibration.Output(p.Caller.Org.ID, p.Caller.User, p.Target.Model); known > 0 {
 		u.Output = min(known, p.Output)
 	}

@@ -47,7 +47,7 @@ func (e *estimator) estimate() error {
 // usage returns what the call consumes with the given output.
 func (p *Plan) usage(output int64) pricing.Usage {
 	u := pricing.Usage{Input: p.Input, AudioIn: p.audioIn, ImageIn: p.imageIn, Output: output, Requests: 1}
-	u.ToolCalls = p.toolCalls()
+	u.ToolCalls, u.SearchUnits = p.toolCalls(), p.units.most
 	if p.speaks() {
 		u.AudioOut = output
 	}
@@ -121,8 +121,8 @@ func (e *estimator) outputBound() (int64, error) {
 	if r.Endpoint.Traits().Makes == wire.Numbers {
 		return 0, nil
 	}
-	if r.Creation != nil {
-		return e.creationOutput()
+	if bound := meters[r.Endpoint].output; bound != nil {
+		return bound(e)
 	}
 	limit := r.OutputLimit
 	if limit < 0 {
@@ -184,32 +184,18 @@ func (e *estimator) quotaTokens() int64 {
 func (e *estimator) input() (int64, error) {
 	p := e.plan
 	r, model := p.sent, p.Target.Model
-	switch {
-	case p.free:
+	if p.free {
 		return 0, nil
-	case r.Creation != nil:
-		return e.creationInput(), nil
+	}
+	if count := meters[r.Endpoint].input; count != nil {
+		return count(e)
 	}
 	if err := e.boundedTools(); err != nil {
 		return 0, err
 	}
 	c := counter{cache: e.counts, enc: tokenizer.EncodingFor(model), request: r}
 	if !r.Endpoint.Traits().Dialogue {
-		for _, t := range r.Inputs {
-			c.text(t)
-		}
-		for i := range r.Messages {
-			if err := e.media(&c, &r.Messages[i]); err != nil {
-				return 0, err
-			}
-		}
-		if !r.Suffix.IsZero() {
-			before := c.tokens
-			c.text(wire.Text{Kind: wire.KindInput, Span: r.Suffix})
-			c.fixed += (c.tokens - before) * int64(max(r.InputItems-1, 0)) // with every prompt
-		}
-		c.members()
-		return e.read(e.total(&c) + r.InputTokens), nil
+		return e.inputs(&c)
 	}
 	c.fixed += p.kept.tokens + p.kept.counted(p.Price.Context) + e.pictures()
 	p.documents += p.kept.documents
@@ -227,6 +213,28 @@ func (e *estimator) input() (int64, error) {
 	c.format(r.ResponseFormat)
 	c.members()
 	return e.read(e.total(&c)), nil
+}
+
+// inputs counts a request that is a list of inputs.
+func (e *estimator) inputs(c *counter) (int64, error) {
+	r := c.request
+	for _, t := range r.Inputs {
+		c.text(t)
+	}
+	for i := range r.Messages {
+		if err := e.media(c, &r.Messages[i]); err != nil {
+			return 0, err
+		}
+	}
+	if !r.Beside.IsZero() {
+		before := c.tokens
+		c.text(wire.Text{Kind: wire.KindInput, Span: r.Beside})
+		c.tokens += (c.tokens - before) * int64(max(r.InputItems-1, 0)) // with every input
+	}
+	c.members()
+	n := e.read(e.total(c) + r.InputTokens)
+	e.plan.text.pure = e.plan.text.pure && r.Beside.IsZero()
+	return n, nil
 }
 
 // boundedTools refuses tools run by the provider whose calls and input the request does not

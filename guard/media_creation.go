@@ -40,9 +40,12 @@ type made struct {
 	exact                        bool // millis is the true length
 }
 
+var _ = metered(meter{input: (*estimator).creationInput, output: (*estimator).creationOutput},
+	wire.ImageGenerations, wire.ImageEdits, wire.ImageVariations, wire.Speech, wire.Transcriptions, wire.Translations)
+
 // creationInput counts the input of a request for an image, speech or a transcript, and
 // fills in what else it holds.
-func (e *estimator) creationInput() int64 {
+func (e *estimator) creationInput() (int64, error) {
 	p := e.plan
 	r := p.Request
 	c := counter{cache: e.counts, enc: tokenizer.EncodingFor(p.Target.Model), request: r}
@@ -69,7 +72,7 @@ func (e *estimator) creationInput() int64 {
 	if m.exact {
 		p.text.certain += m.millis / slowestMillis
 	}
-	return n
+	return n, nil
 }
 
 // creationOutput bounds the tokens of output; 0 if they are not what is billed.

@@ -54,6 +54,7 @@ type Plan struct {
 	documents        int64 // number of documents, whose text is not visible
 	unread           int64 // tokens, the part of Input they may come to
 	made             made
+	units            units
 	tool             imageTool
 	start, step      int64 // tokens of output: first held, and kept ahead; see first
 

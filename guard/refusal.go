@@ -250,7 +250,7 @@ func (p *Plan) Advice(tokens int64) string { return p.largest([]room{{budget.Tok
 
 // largest names the largest output limit that fits, found by bisection over the price.
 func (p *Plan) largest(rooms []room) string {
-	if p.Output == 0 || p.Request.Endpoint == wire.ResponsesCompact || len(rooms) == 0 || !p.fits(rooms, 1) {
+	if p.Output == 0 || !p.Request.Endpoint.Traits().Shows || len(rooms) == 0 || !p.fits(rooms, 1) {
 		return ""
 	}
 	lo, hi := int64(1), (p.Output-p.predicted())/p.Request.Choices()

@@ -84,6 +84,9 @@ func (b *bill) check(u *wire.Usage, s shown) (faults []UsageFault) {
 	if b.plan.free {
 		return nil
 	}
+	if p.units.most > 0 {
+		return b.checkUnits(u)
+	}
 	switch {
 	case b.below(u.Input, b.leastInput()):
 		u.Input = max(u.Input, p.Input-p.unread)

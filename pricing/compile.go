@@ -10,11 +10,11 @@ import (
 
 // rates is a Rates list with every class resolved.
 type rates struct {
-	input, cached, write, write1h, output uint64
-	imageIn, imageOut, audioIn, audioOut  uint64
-	cachedAudio                           uint64
-	perRequest, perToolCall               uint64
-	perMinute, perCharacter, perImage     uint64
+	input, cached, write, write1h, output  uint64
+	imageIn, imageOut, audioIn, audioOut   uint64
+	cachedAudio                            uint64
+	perRequest, perToolCall, perSearchUnit uint64
+	perMinute, perCharacter, perImage      uint64
 }
 
 func (r Rates) resolve() rates {
@@ -27,7 +27,7 @@ func (r Rates) resolve() rates {
 		imageIn: pick(r.ImageIn.or(r.Input)), audioIn: pick(r.AudioIn.or(r.Input)),
 		cachedAudio: pick(r.CachedAudioIn.or(r.AudioIn).or(r.Input)),
 		imageOut:    pick(r.ImageOut.or(r.Output)), audioOut: pick(r.AudioOut.or(r.Output)),
-		perRequest: pick(r.PerRequest), perToolCall: pick(r.PerToolCall),
+		perRequest: pick(r.PerRequest), perToolCall: pick(r.PerToolCall), perSearchUnit: pick(r.PerSearchUnit),
 		perMinute: pick(r.PerMinute), perCharacter: pick(r.Characters),
 	}
 }
@@ -66,6 +66,7 @@ type row struct {
 	images       []ImagePrice
 	spoken       bool // a character has a price
 	timed        bool // a minute has a price
+	united       bool // a search unit has a price
 }
 
 type multiplier struct {
@@ -154,6 +155,7 @@ func (c *entry) addRow(r Row) error {
 	compiled := row{
 		tier: tier, region: region, hours: r.UTCHours, over: r.ContextOver, pay: pay, hold: pay.dearest(), images: r.Images,
 		spoken: r.Rates.Characters.Given, timed: r.Rates.PerMinute.Given,
+		united: r.Rates.PerSearchUnit.Given,
 	}
 	i := slices.IndexFunc(c.periods, func(p period) bool { return p.from == from })
 	if i < 0 {
@@ -172,7 +174,7 @@ func (r Rates) check() error {
 			return errors.New("a token price is outside [0, 1,000,000 per token]")
 		}
 	}
-	for _, x := range []Rate{r.PerRequest, r.PerToolCall, r.PerMinute} {
+	for _, x := range []Rate{r.PerRequest, r.PerToolCall, r.PerSearchUnit, r.PerMinute} {
 		if x.Pico < 0 || x.Pico > maxFee {
 			return errors.New("a fee is outside [0, 1000]")
 		}

@@ -61,8 +61,8 @@ type Rates struct {
 	Input, CachedInput, CacheWrite, CacheWrite1h Rate
 	Output, ImageIn, ImageOut, AudioIn, AudioOut Rate
 	CachedAudioIn                                Rate
-	// Per request and per built-in tool call; written in USD in YAML.
-	PerRequest, PerToolCall Rate
+	// Per request, per built-in tool call and per search unit of a reranking; written in USD in YAML.
+	PerRequest, PerToolCall, PerSearchUnit Rate
 	// PerMinute is the price of a minute of input audio, written in USD; Characters that of each
 	// character of spoken text, written in USD per 1M.
 	PerMinute, Characters Rate

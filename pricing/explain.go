@@ -127,6 +127,7 @@ func (b *Bill) add(r *rates, u *Usage) {
 	for _, l := range []Line{
 		{Name: "per_request", Count: u.Requests, Rate: Pico(r.perRequest)},
 		{Name: "per_tool_call", Count: u.ToolCalls, Rate: Pico(r.perToolCall)},
+		{Name: "per_search_unit", Count: u.SearchUnits, Rate: Pico(r.perSearchUnit)},
 		{Name: "per_image", Count: u.Images, Rate: Pico(r.perImage)},
 		{Name: "characters", Count: u.Characters, Rate: Pico(r.perCharacter)},
 	} {

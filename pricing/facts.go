@@ -53,6 +53,7 @@ func (r Rates) fields() []rateField {
 		{"audio_out", r.AudioOut, tokenDigits},
 		{"per_request", r.PerRequest, feeDigits},
 		{"per_tool_call", r.PerToolCall, feeDigits},
+		{"per_search_unit", r.PerSearchUnit, feeDigits},
 		{"per_minute", r.PerMinute, feeDigits},
 		{"characters", r.Characters, tokenDigits},
 	}

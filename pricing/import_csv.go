@@ -15,7 +15,7 @@ import (
 // USD per 1M tokens, limits are tokens.
 var csvColumns = []string{
 	"model", "provider", "input", "output", "cached_input", "cache_write", "cache_write_1h", "per_request",
-	"per_tool_call",
+	"per_tool_call", "per_search_unit",
 	"context_over", "effective_from", "context", "max_output", "as_of", "note",
 }
 
@@ -89,7 +89,10 @@ func setColumn(e *Entry, row *Row, name, text string) (err error) {
 		"input": &row.Rates.Input, "output": &row.Rates.Output, "cached_input": &row.Rates.CachedInput,
 		"cache_write": &row.Rates.CacheWrite, "cache_write_1h": &row.Rates.CacheWrite1h,
 	}
-	fees := map[string]*Rate{"per_request": &row.Rates.PerRequest, "per_tool_call": &row.Rates.PerToolCall}
+	fees := map[string]*Rate{
+		"per_request": &row.Rates.PerRequest, "per_tool_call": &row.Rates.PerToolCall,
+		"per_search_unit": &row.Rates.PerSearchUnit,
+	}
 	tokens := map[string]*int64{"context_over": &row.ContextOver, "context": &e.Context, "max_output": &e.MaxOutput}
 	dates := map[string]*time.Time{"effective_from": &row.EffectiveFrom, "as_of": &e.AsOf}
 	texts := map[string]*string{"model": &e.Model, "provider": &e.Provider, "note": &e.Note}

@@ -86,6 +86,11 @@ func (p *Price) PerRequest() bool {
 	return p.entry.periodAt(p.at.Unix()).find("", "", 0, 0).pay.perRequest > 0
 }
 
+// PerSearchUnit reports whether search units have a price.
+func (p *Price) PerSearchUnit() bool {
+	return p.entry.periodAt(p.at.Unix()).find("", "", 0, 0).united
+}
+
 // millisPerMinute converts milliseconds of audio to minutes, the unit of its price.
 const millisPerMinute = 60_000
 
@@ -99,15 +104,16 @@ func (r *rates) minutes(u *Usage) uint64 {
 	return pico
 }
 
-// addMedia adds the price of pictures, characters and audio.
+// addMedia adds the price of pictures, characters, audio and search units.
 func (w wide) addMedia(r *rates, u *Usage) (wide, bool) {
-	if u.Images == 0 && u.Characters == 0 && u.AudioMillis == 0 {
+	if u.Images == 0 && u.Characters == 0 && u.AudioMillis == 0 && u.SearchUnits == 0 {
 		return w, true
 	}
 	w, a := w.addMul(uint64(u.Images), r.perImage)
 	w, b := w.addMul(uint64(u.Characters), r.perCharacter)
 	w, c := w.add(wide{lo: r.minutes(u)})
-	return w, a && b && c
+	w, d := w.addMul(uint64(u.SearchUnits), r.perSearchUnit)
+	return w, a && b && c && d
 }
 
 // media adds the same to a running sum.

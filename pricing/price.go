@@ -57,7 +57,7 @@ func (p *Price) Charge(u Usage, t Terms) (Nano, error) {
 }
 
 // Ceiling returns the maximum that a call can be charged if it uses no more than u (Input,
-// CacheWrite1h, AudioIn, ImageIn, Output, AudioOut, ImageOut, Requests and ToolCalls) and is
+// CacheWrite1h, AudioIn, ImageIn, Output, AudioOut, ImageOut, and all units but tokens) and is
 // charged at any time from t.At to [Horizon] later. It assumes no cache discount, that input is
 // written to the cache if that costs more, and the most expensive context tier reachable with
 // u.Input. It is never less than the cost at the default service tier, because an answer may be

@@ -12,7 +12,7 @@ type Split struct {
 	CachedInput Nano
 	CacheWrite  Nano // for the default time and for an hour
 	Output      Nano // including reasoning, image and audio output
-	Fees        Nano // per request, tool call, picture, character and minute of audio
+	Fees        Nano // per request, tool call, search unit, picture, character and minute of audio
 }
 
 // Total returns the charge.

@@ -24,6 +24,8 @@ type Usage struct {
 	Characters  int64 `json:",omitempty"`
 	AudioMillis int64 `json:",omitempty"`
 	CachedAudio int64 `json:",omitempty"`
+	// SearchUnits are what some vendors bill a reranking by: a query with up to 100 documents.
+	SearchUnits int64 `json:",omitempty"`
 }
 
 // Clamp returns the usage with every number in [0, MaxCount] and no part larger than its whole, and
@@ -50,6 +52,7 @@ func (u Usage) Clamp() (Usage, []string) {
 	u.Images = clamp(u.Images, MaxCount, "images", &faults)
 	u.Characters = clamp(u.Characters, MaxCount, "characters", &faults)
 	u.AudioMillis = clamp(u.AudioMillis, MaxCount, "audio_ms", &faults)
+	u.SearchUnits = clamp(u.SearchUnits, MaxCount, "search_units", &faults)
 	return u, faults
 }
 

@@ -50,6 +50,7 @@ type (
 		AudioOut      tokenYAML   `yaml:"audio_out"`
 		PerRequest    feeYAML     `yaml:"per_request"`
 		PerToolCall   feeYAML     `yaml:"per_tool_call"`
+		PerSearchUnit feeYAML     `yaml:"per_search_unit"`
 		PerMinute     feeYAML     `yaml:"per_minute"`
 		Characters    tokenYAML   `yaml:"characters"`
 		Images        []imageYAML `yaml:"images"`
@@ -207,7 +208,7 @@ func (y rowYAML) row() Row {
 			Output: Rate(y.Output), ImageIn: Rate(y.ImageIn), ImageOut: Rate(y.ImageOut),
 			AudioIn: Rate(y.AudioIn), CachedAudioIn: Rate(y.CachedAudioIn), AudioOut: Rate(y.AudioOut),
 			PerRequest: Rate(y.PerRequest), PerToolCall: Rate(y.PerToolCall),
-			PerMinute: Rate(y.PerMinute), Characters: Rate(y.Characters),
+			PerSearchUnit: Rate(y.PerSearchUnit), PerMinute: Rate(y.PerMinute), Characters: Rate(y.Characters),
 		},
 		Images: images(y.Images),
 	}

@@ -91,6 +91,7 @@ type Usage struct {
 	Characters   int64 `json:"characters,omitempty"`
 	AudioMillis  int64 `json:"audio_ms,omitempty"`
 	CachedAudio  int64 `json:"cached_audio_in,omitempty"`
+	SearchUnits  int64 `json:"search_units,omitempty"`
 }
 
 // Costs is [pricing.Split] with JSON names: the parts of Entry.Total by class of tokens. It is zero

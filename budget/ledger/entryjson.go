@@ -79,6 +79,7 @@ func (e *entryWriter) usage(u Usage) {
 	e.number("characters", u.Characters)
 	e.number("audio_ms", u.AudioMillis)
 	e.number("cached_audio_in", u.CachedAudio)
+	e.number("search_units", u.SearchUnits)
 	e.buf = append(e.buf, '}')
 }
 

@@ -104,11 +104,11 @@ type answerReader struct {
 	containers      []Span
 	tools           int64 // calls of built-in tools that have a fee
 
-	wrong   bool   // it says that the call failed
-	framed  bool   // it does so in an object "error" at the top
-	message bool   // it has a message or detail, which only errors have at the top
-	wants   string // the member for which the endpoint is called
-	content bool   // it is there
+	wrong   bool     // it says that the call failed
+	framed  bool     // it does so in an object "error" at the top
+	message bool     // it has a message or detail, which only errors have at the top
+	wants   []string // the members for which the endpoint is called
+	content bool     // one is there
 }
 
 var answerReaders = sync.Pool{New: func() any { return new(answerReader) }}
@@ -233,14 +233,14 @@ func (r *answerReader) baseResp() error {
 // finds notes whether the member at pos is the answer's content: a list has an item that is something.
 // A response may have no output yet, and choices are judged as they are read.
 func (r *answerReader) finds(name []byte) {
-	if string(name) != r.wants {
+	if !slices.Contains(r.wants, string(name)) {
 		return
 	}
 	first := r.peek()
 	r.content = first == '"' || isDigit(first)
-	if first == '[' && r.wants != "choices" {
+	if first == '[' && string(name) != "choices" {
 		rest := bytes.TrimLeft(r.buf[r.pos+1:], " \t\r\n")
-		r.content = r.wants == "output" || len(rest) > 0 && !bytes.HasPrefix(rest, []byte("]")) &&
+		r.content = string(name) == "output" || len(rest) > 0 && !bytes.HasPrefix(rest, []byte("]")) &&
 			!bytes.HasPrefix(rest, []byte("null")) && !bytes.HasPrefix(rest, []byte("{}"))
 	}
 }
@@ -295,7 +295,7 @@ func (r *answerReader) answer(ep Endpoint) Answer {
 }
 
 // answersItems reports whether the answer is a response, possibly compacted.
-func (t *Traits) answersItems() bool { return t.content == "output" }
+func (t *Traits) answersItems() bool { return slices.Contains(t.content, "output") }
 
 // maxItems bounds the ids kept from an answer's output.
 const maxItems = 512

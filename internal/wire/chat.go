@@ -7,7 +7,7 @@ const ChatCompletions Endpoint = "chat.completions"
 
 var _ = endpoint(ChatCompletions, Traits{
 	Path: "/chat/completions", Operation: "chat", Makes: Texts, Batched: true, Reusable: true, Dialogue: true, Shows: true,
-	Chunks: true, fields: chatFields, content: "choices", generated: scanChoices,
+	Chunks: true, fields: chatFields, content: []string{"choices"}, generated: scanChoices,
 	complete: func(s *scanner) error {
 		if s.req.Messages == nil {
 			return missing("messages")

@@ -6,7 +6,7 @@ const Completions Endpoint = "completions"
 var _ = endpoint(Completions, Traits{
 	Path: "/completions", Operation: "text_completion", Makes: Texts, Batched: true, Reusable: true, Shows: true,
 	Chunks: true, PerInput: true, OutputField: "max_tokens", DefaultOutput: 16, fields: completionsFields,
-	content: "choices", generated: scanChoices,
+	content: []string{"choices"}, generated: scanChoices,
 })
 
 // completionsFields are the members of a request for legacy completions, whose prompts have the
@@ -38,7 +38,7 @@ var completionsFields = newFields(map[string]reader{
 // readSuffix reads the text after the insertion point, which is part of every prompt.
 func readSuffix(s *scanner) error {
 	at, err := s.stringAt("suffix")
-	s.req.Suffix = at
+	s.req.Beside = at
 	return err
 }
 
@@ -46,7 +46,7 @@ func readSuffix(s *scanner) error {
 const Moderations Endpoint = "moderations"
 
 var _ = endpoint(Moderations, Traits{
-	Path: "/moderations", Free: true, Priceable: true, Batched: true, fields: moderationsFields, content: "results",
+	Path: "/moderations", Free: true, Priceable: true, Batched: true, fields: moderationsFields, content: []string{"results"},
 	complete: needs("input"),
 	defaults: func(r *Request) bool { r.Model = "omni-moderation-latest"; return true },
 })

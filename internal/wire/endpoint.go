@@ -55,7 +55,7 @@ type Traits struct {
 	defaults func(*Request) bool  // sets the model of a request that names none, false if there is no default
 	complete func(*scanner) error // checks what is known only after the whole request was read
 	stored   bool                 // the default of store
-	content  string               // the member of an answer for which the endpoint is called
+	content  []string             // the members of an answer for which the endpoint is called
 	event    func(data, dst []byte) (Chunk, error)
 	// generated reads the generated text of an answer, and written what of it is certainly output.
 	generated func(answer []byte) (Generated, bool)
@@ -85,7 +85,7 @@ func endpoint(name Endpoint, t Traits) Endpoint {
 }
 
 // noTraits are those of a name without a row.
-var noTraits = Traits{content: "data"}
+var noTraits = Traits{content: []string{"data"}}
 
 // Traits returns the row of the endpoint, a zero row if it has none. It must not be modified.
 func (e Endpoint) Traits() *Traits {

@@ -14,26 +14,26 @@ const (
 
 var (
 	_ = endpoint(ImageGenerations, Traits{
-		Path: "/images/generations", Makes: Pictures, AnswerBytes: mediaBytes, fields: pictureFields, content: "data",
+		Path: "/images/generations", Makes: Pictures, AnswerBytes: mediaBytes, fields: pictureFields, content: []string{"data"},
 		defaults: impliedPicture, complete: needs("prompt"),
 	})
 	_ = endpoint(ImageEdits, Traits{
-		Path: "/images/edits", Form: true, Makes: Pictures, AnswerBytes: mediaBytes, content: "data",
+		Path: "/images/edits", Form: true, Makes: Pictures, AnswerBytes: mediaBytes, content: []string{"data"},
 		file: "image", defaults: impliedPicture, complete: needs("prompt"),
 	})
 	_ = endpoint(ImageVariations, Traits{
-		Path: "/images/variations", Form: true, Makes: Pictures, AnswerBytes: mediaBytes, content: "data",
+		Path: "/images/variations", Form: true, Makes: Pictures, AnswerBytes: mediaBytes, content: []string{"data"},
 		file: "image", defaults: impliedPicture,
 	})
 	_ = endpoint(Speech, Traits{
-		Path: "/audio/speech", Makes: Sound, AnswerBytes: mediaBytes, fields: speechFields, content: "data",
+		Path: "/audio/speech", Makes: Sound, AnswerBytes: mediaBytes, fields: speechFields, content: []string{"data"},
 		complete: needs("input"),
 	})
 	_ = endpoint(Transcriptions, Traits{
-		Path: "/audio/transcriptions", Form: true, Makes: Transcripts, content: "text", file: "file",
+		Path: "/audio/transcriptions", Form: true, Makes: Transcripts, content: []string{"text"}, file: "file",
 	})
 	_ = endpoint(Translations, Traits{
-		Path: "/audio/translations", Form: true, Makes: Transcripts, content: "text", file: "file",
+		Path: "/audio/translations", Form: true, Makes: Transcripts, content: []string{"text"}, file: "file",
 	})
 )
 

@@ -111,9 +111,10 @@ type Request struct {
 	Inputs []Text
 	// InputItems is the number of inputs or prompts: texts, or arrays of token ids. 1 to 2,048.
 	InputItems int
-	// Suffix is the text after the insertion point, a JSON string, and Echo means that each prompt
-	// is repeated in its answer. Both are for Completions only.
-	Suffix Span
+	// Beside is a text that is read with every input, a JSON string: what follows the insertion point of
+	// legacy completions, or the query of a reranking. Echo means that each prompt is repeated in its
+	// answer, for Completions only.
+	Beside Span
 	Echo   bool
 	// InputTokens is the number of token ids given in place of text.
 	InputTokens int64

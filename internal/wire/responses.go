@@ -11,17 +11,17 @@ var (
 	_ = endpoint(Responses, Traits{
 		Path: "/responses", Operation: "chat", Makes: Texts, Batched: true, Reusable: true, Dialogue: true, Shows: true,
 		Numbered: true, Responses: true, OutputField: "max_output_tokens", fields: responsesFields,
-		content: "output", complete: hasItems,
+		content: []string{"output"}, complete: hasItems,
 		defaults: func(r *Request) bool { r.Implied = r.prompted(); return r.Implied },
 		stored:   true, event: scanResponseEvent, generated: scanResponse, written: scanWritten,
 	})
 	_ = endpoint(ResponsesCompact, Traits{
 		Path: "/responses/compact", Makes: Texts, Dialogue: true, Responses: true, OutputField: "max_output_tokens",
-		fields: responsesFields, content: "output", complete: hasItems,
+		fields: responsesFields, content: []string{"output"}, complete: hasItems,
 	})
 	_ = endpoint(ResponsesTokens, Traits{
 		Path: "/responses/input_tokens", Free: true, Dialogue: true, Responses: true, fields: responsesFields,
-		content: "input_tokens", complete: hasItems,
+		content: []string{"input_tokens"}, complete: hasItems,
 	})
 )
 

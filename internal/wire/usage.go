@@ -11,6 +11,7 @@ type Usage struct {
 	Output, Reasoning, AudioOut, ImageOut        int64
 	Requests, ToolCalls                          int64
 	Images, Characters, AudioMillis, CachedAudio int64
+	SearchUnits                                  int64
 }
 
 // maxCount is the largest plausible count; pricing has the same bound.
@@ -137,7 +138,7 @@ func (u *usageReader) get(c count) counter { return u.ranked[1][c].or(u.ranked[0
 
 // counted reports whether any tokens were counted.
 func (u *usageReader) counted() bool {
-	return u.get(countInput).n > 0 || u.get(countOutput).n > 0 || u.millis > 0
+	return u.get(countInput).n > 0 || u.get(countOutput).n > 0 || u.get(countUnits).n > 0 || u.millis > 0
 }
 
 // usage returns the sanitized numbers, and whether they can be billed. All doubts are in u.fault.
@@ -176,6 +177,7 @@ func (u *usageReader) usage(ep Endpoint) (Usage, bool) {
 	used.AudioOut = u.clamp(u.get(countAudioOut), used.Output, "audio_tokens")
 	used.ImageOut = u.clamp(u.get(countImageOut), used.Output, "image_tokens")
 	used.ToolCalls = u.clamp(u.get(countSearches), maxCount, "number of searches")
+	used.SearchUnits = u.clamp(u.get(countUnits), maxCount, "search_units")
 	used.AudioMillis = u.millis
 	if u.brokenParts {
 		u.doubt("usage details are not an object")
@@ -209,7 +211,7 @@ func (u *usageReader) derive(ep Endpoint, in, out *counter) bool {
 	all := u.get(countTotal)
 	if ep.Traits().Makes == Numbers {
 		*in = in.or(all)
-		return in.given
+		return in.given || u.get(countUnits).given
 	}
 	switch {
 	case in.given && out.given:

@@ -22,6 +22,7 @@ const (
 	countAudioOut
 	countImageOut
 	countSearches
+	countUnits // search units of a reranking
 	counts
 )
 
@@ -107,6 +108,7 @@ var usagePlaces = map[place]meaning{
 	{pluginSection, "web_search"}:                    {opens: toolSection},
 	{toolSection, "count"}:                           {count: countSearches},
 	{toolSection, "num_requests"}:                    {count: countSearches},
+	{usageSection, "search_units"}:                   {count: countUnits},
 	{usageSection, "billed_units"}:                   {opens: usageSection},
 	{usageSection, "inputTokens"}:                    {count: countInput},
 	{usageSection, "outputTokens"}:                   {count: countOutput},
