@@ -330,7 +330,7 @@ func TestAge(t *testing.T) {
 llmguard_pricing_age_seconds 86400
 # HELP llmguard_pricing_models Models that have a price.
 # TYPE llmguard_pricing_models gauge
-llmguard_pricing_models 156
+llmguard_pricing_models 161
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
 		t.Error(err)

@@ -31,6 +31,7 @@ func calls(t *testing.T) map[string][2]string {
 		"embeddings":             plain(`{"model":"text-embedding-3-small","input":"hi"}`),
 		"completions":            plain(`{"model":"gpt-4o-mini","prompt":"hi","max_tokens":5}`),
 		"moderations":            plain(`{"model":"omni-moderation-latest","input":"hi"}`),
+		"rerank":                 plain(`{"model":"text-embedding-3-small","query":"hi","documents":["a"]}`),
 		"responses":              plain(`{"model":"gpt-4o","input":"hi","max_output_tokens":20}`),
 		"responses.compact":      plain(`{"model":"gpt-4o","input":"hi"}`),
 		"responses.input_tokens": plain(`{"model":"gpt-4o","input":"hi"}`),
