@@ -23,8 +23,8 @@ const (
 )
 
 // BatchTarget returns where the lines of a caller's batch for a model go, and who sends
-// them: the org's choice, or else the provider's. The error is a *wire.Error.
-func (pl *Planner) BatchTarget(c Caller, model string) (t providers.Target, byProvider bool, err error) {
+// them: the org's choice, or else the provider's, if its API has the endpoint. The error is a *wire.Error.
+func (pl *Planner) BatchTarget(c Caller, ep wire.Endpoint, model string) (t providers.Target, byProvider bool, err error) {
 	if err := allowed(c, model); err != nil {
 		return t, false, err
 	}
@@ -35,6 +35,9 @@ func (pl *Planner) BatchTarget(c Caller, model string) (t providers.Target, byPr
 	mode := c.Org.BatchMode
 	if mode == "" {
 		mode = t.Provider.BatchMode
+	}
+	if ep.Traits().Foreign {
+		mode = ByQueue
 	}
 	kind := t.Provider.Kind
 	return t, mode == ByProvider && (kind == "" || kind == providers.OpenAI) && !t.Provider.ChatOnly, nil

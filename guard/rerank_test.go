@@ -47,6 +47,7 @@ func TestRerank(t *testing.T) {
 		{"only tokens", "units", documents(2, 10), tokens(30), LowInput, true, 1, 0.002 * usd},
 		{"tokens", "tokens", documents(10, 20), tokens(230), "", false, 10*(3+20) + 10*pairTokens, 230 * 50},
 		{"with a template", "tokens", documents(10, 20), tokens(900), "", false, 10*(3+20) + 10*pairTokens, 900 * 50},
+		{"a long query", "tokens", `"query":"` + strings.Repeat("boat ", 100) + `",` + documents(10, 1), tokens(1010), "", false, 10*101 + 10*pairTokens, 1010 * 50},
 		{"hardly any tokens", "tokens", documents(10, 20), tokens(1), LowInput, true, 10*(3+20) + 10*pairTokens, -1},
 		{"no tokens", "tokens", documents(10, 20), `{"results":[{"index":0}]}`, "", true, 10*(3+20) + 10*pairTokens, -1},
 		{"free", "free", documents(10, 20), `{"results":[{"index":0,"relevance_score":1}]}`, "", true, 10*(3+20) + 10*pairTokens, 0},
@@ -54,7 +55,10 @@ func TestRerank(t *testing.T) {
 		r.vendor(t, &vendor{status: 200, kind: "application/json", body: x.answer}, nil)
 		r.prices(t, `[{model: units, prices: [{input: 0, output: 0, per_search_unit: 0.002}]},
 			{model: tokens, prices: [{input: 0.05, output: 0}]}, {model: free, prices: [{input: 0, output: 0}]}]`)
-		req, err := wire.Scan(wire.Rerank, []byte(`{"model":"`+x.model+`",`+x.request+`,"query":"a red boat"}`), wire.Limits{})
+		if !strings.Contains(x.request, "query") {
+			x.request += `,"query":"a red boat"`
+		}
+		req, err := wire.Scan(wire.Rerank, []byte(`{"model":"`+x.model+`",`+x.request+`}`), wire.Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,5 +82,11 @@ func TestRerank(t *testing.T) {
 			t.Errorf("%s: charged %v, estimated %t, %v, %v; want %v of %v held", x.name, res.Cost, res.Estimated, res.UsageFaults, err, x.want, p.Max.Cost)
 		}
 		r.charged(before, c)
+	}
+	r.org.BatchMode = ByProvider
+	for ep, want := range map[wire.Endpoint]bool{wire.Embeddings: true, wire.Rerank: false} {
+		if _, byProvider, err := r.guard.Plans.BatchTarget(r.caller(), ep, "tokens"); byProvider != want || err != nil {
+			t.Errorf("lines of %s go to the provider's Batch API: %t, %v", ep, byProvider, err)
+		}
 	}
 }

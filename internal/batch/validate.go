@@ -150,7 +150,7 @@ func (v *validation) check(ctx context.Context, c *check, line []byte, number in
 	}
 	if c.model == "" {
 		c.model = req.model
-		target, byProvider, err := v.r.opts.Guard.Plans.BatchTarget(c.caller, c.model)
+		target, byProvider, err := v.r.opts.Guard.Plans.BatchTarget(c.caller, v.turn.b.Endpoint, c.model)
 		if err == nil { // otherwise the line reports it
 			c.target, c.caller.Batched = target, byProvider
 		}

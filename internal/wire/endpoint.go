@@ -24,8 +24,9 @@ type Traits struct {
 	Makes Product
 	// Free means that providers charge nothing. If Priceable is set too, a price for a model counts.
 	Free, Priceable bool
-	// Batched means that the lines of batches may use it. OpenAI's list.
-	Batched bool
+	// Batched means that the lines of batches may use it, and Foreign that OpenAI does not have it, so
+	// that OpenAI's Batch API cannot run the lines.
+	Batched, Foreign bool
 	// Reusable means that an answer may serve for an identical request: it is text or numbers, and
 	// does not expire.
 	Reusable bool

@@ -4,7 +4,7 @@ package wire
 const Rerank Endpoint = "rerank"
 
 var _ = endpoint(Rerank, Traits{
-	Path: "/rerank", Aliases: []string{"/v2/rerank"}, Batched: true, Reusable: true, fields: rerankFields,
+	Path: "/rerank", Aliases: []string{"/v2/rerank"}, Batched: true, Foreign: true, Reusable: true, fields: rerankFields,
 	content: []string{"results", "data"}, complete: ranks,
 	AnswerBytes: func(r *Request) int64 { return int64(len(r.Body)) + int64(r.InputItems)*160 },
 })
