@@ -68,7 +68,8 @@ func (r Rates) replaced(by Rates) Rates {
 		AudioIn: by.AudioIn.or(r.AudioIn), CachedAudioIn: by.CachedAudioIn.or(r.CachedAudioIn),
 		AudioOut:   by.AudioOut.or(r.AudioOut),
 		PerRequest: by.PerRequest.or(r.PerRequest), PerToolCall: by.PerToolCall.or(r.PerToolCall),
-		PerSearchUnit: by.PerSearchUnit.or(r.PerSearchUnit), PerMinute: by.PerMinute.or(r.PerMinute), Characters: by.Characters.or(r.Characters),
+		PerSearchUnit: by.PerSearchUnit.or(r.PerSearchUnit),
+		PerMinute:     by.PerMinute.or(r.PerMinute), Characters: by.Characters.or(r.Characters),
 	}
 }
 

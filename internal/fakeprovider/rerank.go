@@ -101,7 +101,8 @@ func answerRerank(x *exchange) error {
 		body["usage"] = raw
 	} else if raw != nil {
 		body = map[string]any{"id": newID("rerank-"), "results": results, "meta": map[string]any{
-			"api_version": map[string]string{"version": "2"}, "billed_units": map[string]int64{"search_units": (chunks + 99) / 100},
+			"api_version":  map[string]string{"version": "2"},
+			"billed_units": map[string]int64{"search_units": (chunks + 99) / 100},
 		}}
 	}
 	x.finish(x.b.omit(encode(body)))

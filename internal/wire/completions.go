@@ -46,7 +46,8 @@ func readSuffix(s *scanner) error {
 const Moderations Endpoint = "moderations"
 
 var _ = endpoint(Moderations, Traits{
-	Path: "/moderations", Free: true, Priceable: true, Batched: true, fields: moderationsFields, content: []string{"results"},
+	Path: "/moderations", Free: true, Priceable: true, Batched: true, fields: moderationsFields,
+	content:  []string{"results"},
 	complete: needs("input"),
 	defaults: func(r *Request) bool { r.Model = "omni-moderation-latest"; return true },
 })

@@ -4,7 +4,8 @@ package wire
 const Embeddings Endpoint = "embeddings"
 
 var _ = endpoint(Embeddings, Traits{
-	Path: "/embeddings", Operation: "embeddings", Batched: true, Reusable: true, fields: embeddingsFields, content: []string{"data"},
+	Path: "/embeddings", Operation: "embeddings", Batched: true, Reusable: true, fields: embeddingsFields,
+	content:  []string{"data"},
 	complete: needs("input"),
 	AnswerBytes: func(r *Request) int64 {
 		vector := int64(64 << 10)

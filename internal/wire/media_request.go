@@ -14,8 +14,8 @@ const (
 
 var (
 	_ = endpoint(ImageGenerations, Traits{
-		Path: "/images/generations", Makes: Pictures, AnswerBytes: mediaBytes, fields: pictureFields, content: []string{"data"},
-		defaults: impliedPicture, complete: needs("prompt"),
+		Path: "/images/generations", Makes: Pictures, AnswerBytes: mediaBytes, fields: pictureFields,
+		content: []string{"data"}, defaults: impliedPicture, complete: needs("prompt"),
 	})
 	_ = endpoint(ImageEdits, Traits{
 		Path: "/images/edits", Form: true, Makes: Pictures, AnswerBytes: mediaBytes, content: []string{"data"},

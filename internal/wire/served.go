@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// served lists what the callers' listener serves beside the endpoints: methods, and a path without /v1 in which * is an id.
-// A path that ends in / takes one more id.
+// served lists what the callers' listener serves beside the endpoints: methods, and a path without /v1 in
+// which * is an id. A path that ends in / takes one more id.
 var served = []string{
 	"GET /",
 	"GET /chat/completions",
