@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/tenants/settings"
+	"github.com/llmguard/llmguard/providers"
 )
 
 // rules are what tags say of a field beyond its form:
@@ -15,6 +16,7 @@ import (
 //	range:"1s..30d"   bounds in the syntax of the file; one of them may be left out. Text after a space is the
 //	                  unit: "1..100 percent". For a list they are its number of elements, for a secret its length.
 //	needs:"a,b=c"     the field has an effect only with a, and if b is c
+//	needs:"dialect"   the same for the kinds of providers whose dialects have the setting
 //	excludes:"a,b=c"  the field cannot be combined with a, nor with b if that is c
 //	unique:"list"     no other element of the list has the same value
 //	why:"because ..." why the field is needed, or excluded by others; a clause of that mistake
@@ -40,6 +42,9 @@ func rulesOf(f reflect.StructField) (r rules) {
 	r.needs, r.excludes, r.unique = list("needs"), list("excludes"), f.Tag.Get("unique") == "list"
 	if why := f.Tag.Get("why"); why != "" {
 		r.why = ", " + why
+	}
+	if at := slices.Index(r.needs, "dialect"); at >= 0 {
+		r.needs[at] = "kind=" + strings.Join(providers.KindsWith(f.Tag.Get("yaml")), "|")
 	}
 	return r
 }
@@ -85,7 +90,7 @@ func (m *mistakes) obey(path string, section reflect.Value) {
 func (m *mistakes) combined(path string, section reflect.Value, f field) {
 	for _, c := range f.needs {
 		if m.lacks(path, section, f, c) {
-			m.failAt(join(path, f.Name), "has no effect without %s", strings.Replace(c, "=", ": ", 1))
+			m.failAt(join(path, f.Name), "has no effect without %s", strings.NewReplacer("=", ": ", "|", " or ").Replace(c))
 			return
 		}
 	}
@@ -164,7 +169,7 @@ func (m *mistakes) holds(path string, section reflect.Value, condition string) b
 	name, want, valued := strings.Cut(condition, "=")
 	v := section.Field(siblingOf(section, name).Index)
 	if valued {
-		return fmt.Sprint(v.Interface()) == want
+		return slices.Contains(strings.Split(want, "|"), fmt.Sprint(v.Interface()))
 	}
 	return !v.IsZero() || m.broken(join(path, name))
 }

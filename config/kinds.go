@@ -24,6 +24,7 @@ var kinds = map[string]func(text string) error{
 	"label source": checkLabelSource,
 	"pattern":      checkPattern,
 	"endpoint":     oneOf("endpoint", endpoints),
+	"dialect":      checkDialect,
 	"event":        oneOf("event", eventTypes),
 	"path":         checkPath,
 	"method":       checkMethod,
@@ -63,6 +64,14 @@ var (
 	idForm    = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
 	notIDForm = regexp.MustCompile(`[^a-z0-9_-]+`)
 )
+
+// checkDialect accepts the kinds of providers.
+func checkDialect(text string) error {
+	if providers.DialectOf(text) == nil {
+		return errors.New(wrongChoice(text, providers.Kinds(nil)))
+	}
+	return nil
+}
 
 // checkPattern refuses what is neither a name nor a pattern.
 func checkPattern(text string) error {

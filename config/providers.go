@@ -10,7 +10,7 @@ type Provider struct {
 	// vLLM, Ollama, OpenRouter, Groq and others. azure sends the key as api-key and has its own
 	// paths. mistral removes fields that Mistral refuses. gemini counts reasoning, which Gemini
 	// shows only in the total.
-	Kind string `yaml:"kind" default:"openai" enum:"openai,azure,mistral,gemini"`
+	Kind string `yaml:"kind" default:"openai" kind:"dialect"`
 	// Responses is how calls of /v1/responses are sent. native: unchanged. translate: as chat
 	// completions, for servers that have no responses; llmguard then stores them (see
 	// conversations). auto: translate for the kinds mistral and gemini and for DeepSeek and
@@ -18,9 +18,9 @@ type Provider struct {
 	Responses string `yaml:"responses" default:"auto" enum:"auto,native,translate"`
 	// APIVersion is the api-version of Azure calls. If omitted, Azure's v1 API is used, which
 	// needs none.
-	APIVersion string `yaml:"api_version" needs:"kind=azure"`
+	APIVersion string `yaml:"api_version" needs:"dialect"`
 	// Deployments maps models to Azure deployments with other names, for calls with api_version.
-	Deployments map[string]string `yaml:"deployments" needs:"kind=azure"`
+	Deployments map[string]string `yaml:"deployments" needs:"dialect"`
 	// BaseURL is the root of the provider's API with its version: https://api.openai.com/v1.
 	// For Azure it is the resource only: https://NAME.openai.azure.com.
 	BaseURL string `yaml:"base_url,required" kind:"base URL"`

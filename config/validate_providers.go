@@ -2,11 +2,11 @@ package config
 
 import (
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/providers/dialect"
 )
 
 func checkProviders(m *mistakes, cfg *Config) {
@@ -30,36 +30,42 @@ func checkProviders(m *mistakes, cfg *Config) {
 				m.unique(pools, at+".id", pool.ID)
 			}
 		}
-		checkAzure(m, path, p)
-		if p.BatchMode == "provider" && p.Kind != "openai" {
-			m.failAt(path+".batch_mode", "provider is only for kind openai")
-		}
+		checkDialectOf(m, path, p)
 		checkServed(m, path, p)
 		checkSpendCaps(m, path+".spend_caps", p.SpendCaps)
 	}
 }
 
-// checkAzure checks the fields for Azure providers.
-func checkAzure(m *mistakes, path string, p Provider) {
-	if p.Kind != "azure" {
+// checkDialectOf checks what depends on the provider's dialect.
+func checkDialectOf(m *mistakes, path string, p Provider) {
+	d := providers.DialectOf(p.Kind)
+	if d == nil { // reported
 		return
 	}
-	if p.APIVersion == "" && len(p.Deployments) > 0 {
-		m.failAt(path+".deployments",
-			"needs api_version; without it calls go to Azure's v1 API, which takes the deployment as model: use model_map")
+	if p.BatchMode == "provider" && !d.Batches() {
+		m.failAt(path+".batch_mode", "provider is only for kind %s", strings.Join(providers.Kinds(dialect.Dialect.Batches), " or "))
 	}
-	if u, err := url.Parse(p.BaseURL); err == nil && strings.Contains(u.Path, "/openai") {
-		m.failAt(path+".base_url", "has too many path segments; end it with the resource, such as "+
-			"https://NAME.openai.azure.com")
-	}
-	for model, name := range p.Deployments {
-		if !deploymentName.MatchString(name) {
-			m.failAt(join(path+".deployments", model), "%s is not a deployment name", quote(name))
+	for _, problem := range p.Problems() {
+		if problem.Advice == "" {
+			at := join(path, problem.Field)
+			if problem.Member != "" {
+				at = join(at, problem.Member)
+			}
+			m.failAt(at, "%s", problem.Text)
 		}
 	}
 }
 
-var deploymentName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+// Problems returns what the provider's dialect finds wrong with its account.
+func (p *Provider) Problems() []dialect.Problem {
+	base, err := url.Parse(p.BaseURL)
+	if err != nil { // reported
+		return nil
+	}
+	return providers.DialectOf(p.Kind).Check(dialect.Account{
+		BaseURL: base, APIVersion: p.APIVersion, Deployments: p.Deployments,
+	})
+}
 
 // checkServed refuses offered models that no pool serves.
 func checkServed(m *mistakes, path string, p Provider) {

@@ -9,7 +9,6 @@ import (
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/providers"
 )
 
 // bill computes a call's result from what its provider reported or, without that, from what
@@ -38,8 +37,8 @@ func (b *bill) faultOf(a wire.Answer) string {
 		(a.Usage.SearchUnits == 0 || b.plan.units.most == 0) && !b.plan.free && b.plan.Input > 0 {
 		return allZero
 	}
-	if a.Hidden && (b.plan.Target.Provider.Kind == providers.Gemini || b.plan.Price.Provider == "google") {
-		return "" // its thinking tokens, which are billed as output
+	if a.Hidden && b.plan.Price.Provider == "google" { // its thinking tokens, which are billed as output
+		return ""
 	}
 	return a.Fault
 }

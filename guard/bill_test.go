@@ -12,6 +12,10 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/providers/azure"
+	"github.com/llmguard/llmguard/providers/dialect"
+	"github.com/llmguard/llmguard/providers/gemini"
+	"github.com/llmguard/llmguard/providers/mistral"
 )
 
 // bills is the price list of a provider whose answers may come from either model. A search
@@ -26,7 +30,7 @@ const (
 // server describes how a provider reads a request, and the most it bills for it.
 type server struct {
 	name   string
-	kind   providers.Kind
+	kind   dialect.Dialect
 	host   string
 	limits []string // its names for the output limit in chat
 	dear   []string // members that make another model answer
@@ -38,9 +42,9 @@ type server struct {
 
 var servers = []server{
 	{name: "openai", host: "api.openai.com", limits: []string{"max_tokens", "max_completion_tokens"}, fees: []string{"web_search_options"}},
-	{name: "azure", kind: providers.Azure, host: "x.openai.azure.com", limits: []string{"max_tokens", "max_completion_tokens"}, fees: []string{"data_sources"}},
-	{name: "mistral", kind: providers.Mistral, host: "api.mistral.ai", limits: []string{"max_tokens"}},
-	{name: "gemini", kind: providers.Gemini, host: "generativelanguage.googleapis.com", limits: []string{"max_tokens", "max_completion_tokens"}, fees: []string{"extra_body", "google"}},
+	{name: "azure", kind: azure.Dialect{}, host: "x.openai.azure.com", limits: []string{"max_tokens", "max_completion_tokens"}, fees: []string{"data_sources"}},
+	{name: "mistral", kind: mistral.Dialect{}, host: "api.mistral.ai", limits: []string{"max_tokens"}},
+	{name: "gemini", kind: gemini.Dialect{}, host: "generativelanguage.googleapis.com", limits: []string{"max_tokens", "max_completion_tokens"}, fees: []string{"extra_body", "google"}},
 	{name: "openrouter", host: "openrouter.ai", limits: []string{"max_tokens"}, dear: []string{"models", "route", "fallbacks", "provider", "preset"}, fees: []string{"plugins", "web_search_options"}},
 	{name: "vllm", host: "vllm", limits: []string{"max_tokens"}},
 	{name: "litellm", host: "litellm", limits: []string{"max_tokens", "max_output_tokens"}, dear: []string{"fallbacks", "model_list"}, bodies: []string{"extra_body"}, lax: true, usd: true},
@@ -161,10 +165,10 @@ func FuzzBill(f *testing.F) {
 func (s *server) set(t *testing.T) *providers.Set {
 	t.Helper()
 	p := &providers.Provider{
-		ID: s.name, Kind: s.kind, BaseURL: &url.URL{Scheme: "https", Host: s.host, Path: "/v1"},
+		ID: s.name, Dialect: s.kind, BaseURL: &url.URL{Scheme: "https", Host: s.host, Path: "/v1"},
 		Pools: []providers.Pool{{ID: s.name}},
 	}
-	p.ChatOnly = providers.SpeaksChatOnly(s.kind, p.BaseURL)
+	p.ChatOnly = s.kind != nil && !s.kind.Responses(p.BaseURL)
 	if s.usd {
 		p.ReportedCost = providers.ChargeCost
 	}

@@ -274,15 +274,15 @@ func (e *upstreamCall) settlePlain(body []byte) error {
 	if c.Plan.Request.Creation != nil {
 		return e.settleCreated(body)
 	}
-	answer, ok := wire.ParseUsage(c.Plan.Request.Endpoint, body)
+	answer := c.Plan.readAnswer(body)
 	if err := verdict(answer, body); err != nil {
 		return err
 	}
 	c.Result.Ended = answer.Status == "" || answer.Status == "completed" || answer.Status == "incomplete"
 	if c.Plan.free {
-		answer, ok = wire.Answer{HasUsage: true}, true
+		answer = wire.Answer{HasUsage: true}
 	}
-	if fault := c.bill.faultOf(answer); ok && fault == "" {
+	if fault := c.bill.faultOf(answer); answer.HasUsage && fault == "" {
 		c.bill.charge(answer, c.bill.seenPlain(answer.Usage, body))
 	} else { // absurd usage counts as none, so that it bills neither too little nor too much
 		c.bill.chargeText(answer, body)

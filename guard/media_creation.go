@@ -259,7 +259,7 @@ func pictureTokens(model string, c *wire.Creation) int64 {
 // inspectCreated reads what a stream event says about the bill. A stream of several images
 // completes each with its own usage; the usages add up.
 func (r *relay) inspectCreated(data []byte) {
-	event := wire.ParseCreated(r.call.Plan.Request.Endpoint, bytes.TrimPrefix(data, []byte("[")))
+	event := r.call.Plan.readCreated(bytes.TrimPrefix(data, []byte("[")))
 	r.heard = r.heard || data[0] == '{'
 	r.shows = r.shows || !event.Error && !r.failed
 	if event.Error {
@@ -287,7 +287,7 @@ func (r *relay) inspectCreated(data []byte) {
 // settleCreated bills a whole answer of a creation, like settlePlain.
 func (e *upstreamCall) settleCreated(body []byte) error {
 	c := e.call
-	a := wire.ParseCreated(c.Plan.Request.Endpoint, body)
+	a := c.Plan.readCreated(body)
 	if err := judgeCreated(c.Plan, a, body); err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/llmguard/llmguard/internal/wire"
-	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/providers/dialect"
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
@@ -25,8 +25,8 @@ func (p *Plan) accept() error {
 		}
 		effect, does := provider.Effect(name)
 		switch {
-		case effect == providers.Harmless:
-		case effect == providers.Thinks, provider.Allows(name):
+		case effect == dialect.Harmless:
+		case effect == dialect.Thinks, provider.Allows(name):
 			p.unseen = true
 		default:
 			return unknownMember(name, does, provider.ID)
@@ -72,8 +72,6 @@ func (p *Plan) chatLimitField() string {
 	switch {
 	case p.Target.Provider.LimitField != "":
 		return p.Target.Provider.LimitField
-	case p.Target.Provider.Kind == providers.Mistral:
-		return "max_tokens"
 	case hidesOutput(p.Target.Model) && p.Price.Provider == "openai":
 		return "max_completion_tokens"
 	}
@@ -88,9 +86,8 @@ func (ed *editor) renamed() []wire.Edit {
 		return nil
 	}
 	name := ed.plan.chatLimitField()
-	fixed := provider.LimitField != "" || provider.Kind == providers.Mistral
-	switch {
-	case name == r.OutputField, !fixed && (provider.KnowsBothLimits() || name == "max_completion_tokens"):
+	kept := provider.LimitField == "" && (provider.KnowsBothLimits() || name == "max_completion_tokens")
+	if name == r.OutputField || kept {
 		return nil
 	}
 	return []wire.Edit{{Name: r.OutputField}, {Name: name, JSON: strconv.AppendInt(nil, r.OutputLimit, 10)}}

@@ -92,10 +92,10 @@ func (p *passage) Write(b []byte) (int, error) {
 func (p *passage) close() error {
 	e, doc := p.errand, p.outline.Bytes()
 	c, ep := e.call, e.call.Plan.Request.Endpoint
-	a, ok := wire.ParseUsage(ep, doc)
+	a := c.Plan.readAnswer(doc)
 	fault := c.bill.faultOf(a)
 	switch {
-	case c.Plan.free, ep.Traits().Makes == wire.Pictures, c.Plan.Request.Creation == nil && ok && fault == "":
+	case c.Plan.free, ep.Traits().Makes == wire.Pictures, c.Plan.Request.Creation == nil && a.HasUsage && fault == "":
 		if e.settlePlain(doc) != nil { // it was forwarded, whatever it is
 			e.broke()
 		}

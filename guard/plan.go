@@ -237,14 +237,7 @@ func (ed *editor) edit() {
 	if ed.plan.Target.Model != r.Model || r.Implied {
 		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "model", JSON: strconv.AppendQuote(nil, ed.plan.Target.Model)})
 	}
-	asks := r.Endpoint.Traits().Chunks
-	if asks && ed.plan.Target.Provider.Kind == providers.Mistral {
-		asks = false // it refuses them and sends usage anyway
-		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "stream_options"})
-	}
-	if asks && r.Stream && !r.IncludeUsage {
-		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "stream_options.include_usage", JSON: []byte("true")})
-	}
+	ed.plan.edits = append(ed.plan.edits, ed.plan.Target.Provider.Dialect.Edits(r)...)
 	if r.Background { // background runs are ours, not the provider's
 		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "background", JSON: []byte("false")})
 	}

@@ -39,8 +39,7 @@ func (pl *Planner) BatchTarget(c Caller, ep wire.Endpoint, model string) (t prov
 	if ep.Traits().Foreign {
 		mode = ByQueue
 	}
-	kind := t.Provider.Kind
-	return t, mode == ByProvider && (kind == "" || kind == providers.OpenAI) && !t.Provider.ChatOnly, nil
+	return t, mode == ByProvider && t.Provider.Dialect.Batches() && !t.Provider.ChatOnly, nil
 }
 
 // Batched is a call made by a provider's Batch API. It holds what any process needs to end
@@ -190,7 +189,7 @@ func (bs *Batches) call(ctx context.Context, c Caller, end *BatchedEnd) (*Call, 
 	policy := bs.policy.Load()
 	p := policy.Providers.Get(end.Provider)
 	if p == nil { // its call must still be settled
-		p = &providers.Provider{ID: end.Provider}
+		p = providers.Gone(end.Provider)
 	}
 	at := time.Unix(end.At, 0)
 	target := providers.Target{Provider: p, Model: end.Upstream, Pool: p.PoolOf(end.Upstream)}

@@ -12,7 +12,7 @@ import (
 	"github.com/llmguard/llmguard/quota"
 )
 
-// An answer is judged before it is believed: wire.ParseUsage and its like report whether it is one.
+// An answer is judged before it is believed: readAnswer and its like report whether it is one.
 // Whatever is not is handled here, by the status that the error names: an error with another HTTP
 // status, a page, an empty body, an error as the first event of a stream.
 
@@ -41,10 +41,23 @@ func verdict(a wire.Answer, body []byte) error {
 // judge is the verdict on a whole answer.
 func judge(p *Plan, body []byte) error {
 	if p.Request.Creation != nil {
-		return judgeCreated(p, wire.ParseCreated(p.Request.Endpoint, body), body)
+		return judgeCreated(p, p.readCreated(body), body)
 	}
+	return verdict(p.readAnswer(body), body)
+}
+
+// readAnswer reads a whole answer as its provider means it.
+func (p *Plan) readAnswer(body []byte) wire.Answer {
 	a, _ := wire.ParseUsage(p.Request.Endpoint, body)
-	return verdict(a, body)
+	p.Target.Provider.Dialect.Usage(p.Request.Endpoint, body, &a)
+	return a
+}
+
+// readCreated is readAnswer for a creation, whole or an event of its stream.
+func (p *Plan) readCreated(data []byte) wire.Created {
+	a := wire.ParseCreated(p.Request.Endpoint, data)
+	p.Target.Provider.Dialect.Usage(p.Request.Endpoint, data, &a.Answer)
+	return a
 }
 
 // refused relays an answer whose HTTP status is not that of an answer.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/providers/dialect"
 )
 
 // visible lists the model families whose entire output is in the answer. Any other model
@@ -50,7 +50,7 @@ func hidesOutput(model string) bool {
 func (e *estimator) thoughts(limit int64) int64 {
 	var most int64
 	for _, name := range e.plan.Request.Unknown {
-		if effect, _ := e.plan.Target.Provider.Effect(name); effect != providers.Thinks {
+		if effect, _ := e.plan.Target.Provider.Effect(name); effect != dialect.Thinks {
 			continue
 		}
 		var value any

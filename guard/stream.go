@@ -236,6 +236,7 @@ func (r *relay) inspect(event []byte) bool {
 	if err != nil {
 		return true // not ours to judge; its missing usage will show
 	}
+	r.call.Plan.Target.Provider.Dialect.Usage(ep, data, &chunk.Answer)
 	r.text = chunk.Text
 	if ep.Traits().Numbered || r.call.Plan.Request.Store {
 		r.follow(chunk)

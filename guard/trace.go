@@ -10,7 +10,6 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/tracing"
-	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/quota"
 )
 
@@ -71,15 +70,8 @@ func (c *Call) traceCall(ctx context.Context) (context.Context, tracing.Span) {
 
 // vendor returns the provider's name in OpenTelemetry's conventions.
 func (c *Call) vendor() string {
-	switch c.Plan.Target.Provider.Kind {
-	case providers.Azure:
-		return "azure.ai.openai"
-	case providers.Gemini:
-		return "gcp.gemini"
-	case providers.Mistral:
-		return "mistral_ai"
-	}
-	return cmp.Or(vendors[c.Plan.Price.Provider], c.Plan.Price.Provider, c.Plan.Target.Provider.ID)
+	t, vendor := c.Plan.Target.Provider, c.Plan.Price.Provider
+	return cmp.Or(t.Dialect.System(), vendors[vendor], vendor, t.ID)
 }
 
 // traceEnd ends that span with the result of the call, which began at start.

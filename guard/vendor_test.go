@@ -12,6 +12,9 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/providers/azure"
+	"github.com/llmguard/llmguard/providers/gemini"
+	"github.com/llmguard/llmguard/providers/mistral"
 )
 
 // vendor is a provider that gives one recorded answer and keeps the request it received.
@@ -124,11 +127,11 @@ func TestVendorUsage(t *testing.T) {
 			if x.stream {
 				v.kind, extra = "text/event-stream", `"stream":true`
 			}
-			kind := providers.Kind("")
-			if strings.HasPrefix(x.name, "gemini") {
-				kind = providers.Gemini
-			}
-			r.vendor(t, v, func(p *providers.Provider) { p.Kind = kind })
+			r.vendor(t, v, func(p *providers.Provider) {
+				if strings.HasPrefix(x.name, "gemini") {
+					p.Dialect = gemini.Dialect{}
+				}
+			})
 			c, _, err := r.run(t.Context(), prompt("m", "hello there", extra))
 			if err != nil {
 				t.Fatal(err)
@@ -189,14 +192,14 @@ func TestVendorRequests(t *testing.T) {
 	}{
 		{"openai", func(p *providers.Provider) { p.LimitField = "max_completion_tokens" }, `"max_tokens":7`, "/v1/chat/completions", "after=b", "Bearer sk-vendor", "", limited, "after=b&a=b&api_key=c", ""},
 		{"like openai", nil, limited, "/v1/chat/completions", "after=b", "Bearer sk-vendor", "", `"max_tokens":7`, "after=b", "max_completion_tokens"},
-		{"azure, v1", func(p *providers.Provider) { root(p); p.Kind = providers.Azure }, limited, "/openai/v1/chat/completions", "after=b", "", "sk-vendor", limited, "api-version=9&after=b&a=b", ""},
+		{"azure, v1", func(p *providers.Provider) { root(p); p.Dialect = azure.Dialect{} }, limited, "/openai/v1/chat/completions", "after=b", "", "sk-vendor", limited, "api-version=9&after=b&a=b", ""},
 		{"azure, deployments", func(p *providers.Provider) {
 			root(p)
-			p.Kind, p.APIVersion, p.Deployments = providers.Azure, "2024-10-21", map[string]string{"m": "our-m"}
+			p.Dialect, p.APIVersion, p.Deployments = azure.Dialect{}, "2024-10-21", map[string]string{"m": "our-m"}
 		}, limited, "/openai/deployments/our-m/chat/completions", "api-version=2024-10-21&after=b", "", "sk-vendor", limited, "api-version=9&after=b&API-VERSION=9&api%2Dversion=9;a=b", ""},
-		{"azure, by the model", func(p *providers.Provider) { root(p); p.Kind, p.APIVersion = providers.Azure, "preview" }, "", "/openai/deployments/m/chat/completions", "api-version=preview", "", "sk-vendor", "", "", ""},
-		{"mistral", func(p *providers.Provider) { p.Kind = providers.Mistral }, limited + `,"stream_options":{"include_usage":true}`, "/v1/chat/completions", "", "Bearer sk-vendor", "", `"max_tokens":7`, "", "stream_options"},
-		{"mistral, names", func(p *providers.Provider) { p.Kind = providers.Mistral }, limited, "/v1/chat/completions", "", "Bearer sk-vendor", "", `"max_tokens":7`, "", "max_completion_tokens"},
+		{"azure, by the model", func(p *providers.Provider) { root(p); p.Dialect, p.APIVersion = azure.Dialect{}, "preview" }, "", "/openai/deployments/m/chat/completions", "api-version=preview", "", "sk-vendor", "", "", ""},
+		{"mistral", func(p *providers.Provider) { p.Dialect = mistral.Dialect{} }, limited + `,"stream_options":{"include_usage":true}`, "/v1/chat/completions", "", "Bearer sk-vendor", "", `"max_tokens":7`, "", "stream_options"},
+		{"mistral, names", func(p *providers.Provider) { p.Dialect = mistral.Dialect{} }, limited, "/v1/chat/completions", "", "Bearer sk-vendor", "", `"max_tokens":7`, "", "max_completion_tokens"},
 		{"no key", func(p *providers.Provider) { p.APIKey = "" }, "", "/v1/chat/completions", "", "", "", "", "", ""},
 	} {
 		t.Run(x.name, func(t *testing.T) {

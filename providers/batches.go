@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/llmguard/llmguard/providers/dialect"
 )
 
 // Batches is a client of the provider's own Files and Batch API. It sends each request once; if an
@@ -214,7 +216,7 @@ func find[T any](ctx context.Context, b Batches, path, query string,
 // Batch returns the current state of a batch.
 func (b Batches) Batch(ctx context.Context, id string) (UpstreamBatch, error) {
 	var one UpstreamBatch
-	err := b.do(ctx, Request{Method: http.MethodGet, Path: "/batches/" + segment(id)}, &one)
+	err := b.do(ctx, Request{Method: http.MethodGet, Path: "/batches/" + dialect.Segment(id)}, &one)
 	if err == nil && one.ID == "" {
 		err = errors.New("the provider's answer about a batch has no id")
 	}
@@ -229,12 +231,12 @@ func (b Batches) Batch(ctx context.Context, id string) (UpstreamBatch, error) {
 
 // Cancel requests the cancellation of a batch.
 func (b Batches) Cancel(ctx context.Context, id string) error {
-	return b.do(ctx, Request{Path: "/batches/" + segment(id) + "/cancel"}, nil)
+	return b.do(ctx, Request{Path: "/batches/" + dialect.Segment(id) + "/cancel"}, nil)
 }
 
 // Content opens a file's content; the caller closes it.
 func (b Batches) Content(ctx context.Context, id string) (io.ReadCloser, error) {
-	resp, err := b.p.Send(ctx, Request{Method: http.MethodGet, Path: "/files/" + segment(id) + "/content"})
+	resp, err := b.p.Send(ctx, Request{Method: http.MethodGet, Path: "/files/" + dialect.Segment(id) + "/content"})
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +249,7 @@ func (b Batches) Content(ctx context.Context, id string) (io.ReadCloser, error) 
 
 // Delete removes a file; it is not an error if the file does not exist.
 func (b Batches) Delete(ctx context.Context, id string) error {
-	err := b.do(ctx, Request{Method: http.MethodDelete, Path: "/files/" + segment(id)}, nil)
+	err := b.do(ctx, Request{Method: http.MethodDelete, Path: "/files/" + dialect.Segment(id)}, nil)
 	if refused, ok := errors.AsType[*APIError](err); ok && refused.Status == http.StatusNotFound {
 		return nil
 	}

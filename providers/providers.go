@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/llmguard/llmguard/providers/dialect"
 )
 
 // Pool is a provider's quota group: the models that share RPM and TPM.
@@ -21,22 +23,6 @@ type Pool struct {
 	ID     string
 	Models []string // provider's names, or patterns with *; empty means all
 }
-
-// Kind is the dialect of OpenAI's API that a provider uses.
-type Kind string
-
-// The dialects.
-const (
-	// OpenAI is OpenAI's API itself, as is "".
-	OpenAI Kind = "openai"
-	// Azure expects the credential as api-key, the deployment in the path and the version of its
-	// API in the query.
-	Azure Kind = "azure"
-	// Mistral refuses stream_options and max_completion_tokens, and always sends usage.
-	Mistral Kind = "mistral"
-	// Gemini counts its thoughts only in total_tokens.
-	Gemini Kind = "gemini"
-)
 
 // Provider is one upstream account. It is immutable after NewSet.
 type Provider struct {
@@ -48,17 +34,17 @@ type Provider struct {
 	// Aliases maps a model name that callers use to the provider's name.
 	Aliases map[string]string
 
-	Kind Kind // "" is OpenAI's own API
-	// APIVersion is sent as api-version by Azure providers; "" means the v1 API, whose paths
-	// contain no deployment.
-	APIVersion string
-	// Deployments maps a model to its deployment at Azure if that has another name.
+	// Dialect is how it deviates from OpenAI's API; NewSet sets OpenAI's own if it is nil.
+	Dialect dialect.Dialect
+	// APIVersion and Deployments are settings of some dialects: the version that requests name, and
+	// the deployment of a model if that has another name.
+	APIVersion  string
 	Deployments map[string]string
 	// Models are listed on /v1/models in addition to catalogue entries.
 	Models []string
 
-	// BatchMode selects who sends the lines of batches: "provider" is its own Batch API, anything
-	// else a queue. Only OpenAI's own API has one.
+	// BatchMode selects who sends the lines of batches: "provider" is its own Batch API, if its
+	// dialect has one, anything else a queue.
 	BatchMode string
 	// ChatOnly means that the provider has no /responses, so they are translated.
 	ChatOnly bool
@@ -71,8 +57,8 @@ type Provider struct {
 	AllowFields []string
 	// Prompts are the stored prompts of the account that callers may use, by id.
 	Prompts map[string]Prompt
-	// LimitField is the provider's name for the output limit of a chat completion; "" is resolved
-	// by KnowsBothLimits.
+	// LimitField is the provider's name for the output limit of a chat completion; NewSet sets the
+	// only one that the dialect knows. "" is resolved by KnowsBothLimits.
 	LimitField string
 	// ReportedCost is what happens to the cost that the provider's answers report.
 	ReportedCost CostRule
@@ -114,14 +100,8 @@ func (p *Provider) ReportsUSD() bool {
 	return p.ReportedCost == ChargeCost || p.BaseURL != nil && slices.Contains(usdHosts, p.BaseURL.Hostname())
 }
 
-// regionOf returns the region in a host of OpenAI, such as eu.api.openai.com, or "".
-func regionOf(base *url.URL) string {
-	region, regional := strings.CutSuffix(base.Hostname(), ".api.openai.com")
-	if !regional {
-		return ""
-	}
-	return region
-}
+// Gone returns a provider that is no longer configured, for calls to it that are still to be settled.
+func Gone(id string) *Provider { return &Provider{ID: id, Dialect: dialects[0]} }
 
 // Prompt is a stored prompt of an account.
 type Prompt struct {
@@ -143,14 +123,6 @@ func (p *Provider) As(key string) *Provider {
 		own.Headers.Del("OpenAI-Project")
 	}
 	return &own
-}
-
-// chatOnly are the hosts whose API has no /responses.
-var chatOnly = []string{"api.deepseek.com", "api.together.xyz", "api.mistral.ai", "generativelanguage.googleapis.com"}
-
-// SpeaksChatOnly reports whether a provider is known to have no /responses.
-func SpeaksChatOnly(kind Kind, base *url.URL) bool {
-	return kind == Mistral || kind == Gemini || slices.Contains(chatOnly, base.Hostname())
 }
 
 // Target is the destination of a model.
@@ -186,8 +158,14 @@ func NewSet(list []*Provider) (*Set, error) {
 		if p.transport == nil {
 			p.transport = newTransport(p)
 		}
+		if p.Dialect == nil {
+			p.Dialect = dialects[0]
+		}
+		if known := p.Dialect.LimitFields(p.BaseURL); len(known) == 1 {
+			p.LimitField = cmp.Or(p.LimitField, known[0])
+		}
 		p.hidden = newRedactor(p)
-		p.Region = cmp.Or(p.Region, regionOf(p.BaseURL))
+		p.Region = cmp.Or(p.Region, p.Dialect.Region(p.BaseURL))
 	}
 	return &Set{list: list}, nil
 }

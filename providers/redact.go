@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"html"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -49,7 +48,10 @@ func newRedactor(p *Provider) Redactor {
 			}
 		}
 	}
-	r.place(p.BaseURL, p.Kind)
+	r.place(p.BaseURL)
+	for _, word := range p.Dialect.Names(p.account()) {
+		r.word(word)
+	}
 	public := p.Names()
 	for model := range p.Deployments {
 		public = append(public, model)
@@ -65,14 +67,10 @@ func newRedactor(p *Provider) Redactor {
 
 // place adds the provider's location: the URL, its host, and the parts of the path other than the
 // API version.
-func (r *Redactor) place(base *url.URL, kind Kind) {
+func (r *Redactor) place(base *url.URL) {
 	r.add(base.String(), true)
 	r.add(base.Host, true)
 	r.word(base.Hostname())
-	resource, _, ok := strings.Cut(base.Hostname(), ".")
-	if ok && kind == Azure && net.ParseIP(base.Hostname()) == nil {
-		r.word(resource)
-	}
 	for part := range strings.SplitSeq(base.Path, "/") {
 		if len(part) >= shortestName && strings.ContainsAny(part, "0123456789") {
 			r.word(part)

@@ -14,7 +14,7 @@ func redacting(t *testing.T, change func(*Provider)) Redactor {
 		t.Fatal(err)
 	}
 	p := &Provider{
-		ID: "azure", Kind: Azure, BaseURL: base, APIKey: "0123456789abcdef/Zz+9", Headers: http.Header{},
+		ID: "azure", Dialect: DialectOf("azure"), BaseURL: base, APIKey: "0123456789abcdef/Zz+9", Headers: http.Header{},
 		Deployments: map[string]string{"gpt-4o": "ours-eu", "gpt-4o-mini": "gpt-4o-mini"}, Pools: []Pool{{ID: "all"}},
 	}
 	if change != nil {
@@ -117,7 +117,7 @@ func FuzzRedact(f *testing.F) {
 	f.Add("a 0123456789abcdef/Zz+9 b")
 	f.Add(`"\"0123456789abcdef\/Zz+9\u"`)
 	base, _ := url.Parse("https://our-resource.openai.azure.com/v1")
-	p := &Provider{Kind: Azure, BaseURL: base, APIKey: "0123456789abcdef/Zz+9"}
+	p := &Provider{Dialect: DialectOf("azure"), BaseURL: base, APIKey: "0123456789abcdef/Zz+9"}
 	p.hidden = newRedactor(p)
 	f.Fuzz(func(t *testing.T, text string) {
 		got := p.hidden.Redact(text)

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/llmguard/llmguard/providers/dialect"
 )
 
 // Request is one call to a provider.
@@ -79,10 +81,14 @@ type tried struct {
 }
 
 func (p *Provider) sendOnce(ctx context.Context, r Request) (resp *http.Response, how tried, err error) {
-	resp, how, err = p.roundTrip(ctx, r)
+	call := dialect.Call{Account: p.account(), Path: r.Path, Query: known(r.Query), Model: r.Model}
+	resp, how, err = p.roundTrip(ctx, r, call)
 	if err == nil {
 		resp.Request = nil // it references the body
 		err = decode(resp)
+	}
+	if err == nil {
+		err = p.Dialect.Response(resp, call)
 	}
 	if err != nil && resp != nil {
 		resp.Body.Close()
@@ -93,10 +99,13 @@ func (p *Provider) sendOnce(ctx context.Context, r Request) (resp *http.Response
 	return resp, how, err
 }
 
-func (p *Provider) roundTrip(ctx context.Context, r Request) (*http.Response, tried, error) {
+func (p *Provider) roundTrip(ctx context.Context, r Request, c dialect.Call) (*http.Response, tried, error) {
+	req, drop, err := p.request(r, c)
+	if err != nil {
+		return nil, tried{}, err
+	}
 	inner, cancel := context.WithCancelCause(ctx)
 	grant := &gate{fresh: r.Fresh}
-	req, drop := p.request(r)
 	conn := &usedConn{grant: grant, stop: func() { cancel(ErrStale) }, drop: drop}
 	resp, err := p.transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(inner, conn.trace())))
 	switch {
@@ -113,23 +122,15 @@ func (p *Provider) roundTrip(ctx context.Context, r Request) (*http.Response, tr
 
 // request builds the HTTP request by hand, because net/http would parse the URL again for every
 // call. drop is that of bodyOf.
-func (p *Provider) request(r Request) (req *http.Request, drop func()) {
+func (p *Provider) request(r Request, c dialect.Call) (req *http.Request, drop func(), err error) {
 	at := *p.BaseURL
-	path, query := r.Path, known(r.Query)
-	if p.Kind == Azure {
-		path, query = p.azure(r, query)
-	}
-	at.Path = strings.TrimSuffix(at.Path, "/") + path
-	if at.RawPath != "" {
-		at.RawPath = strings.TrimSuffix(at.RawPath, "/") + path
-	}
-	at.RawQuery = query
 	body, drop := bodyOf(r)
-	return &http.Request{
+	req = &http.Request{
 		Method: cmp.Or(r.Method, http.MethodPost), URL: &at, Host: at.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: p.header(r), Body: body, ContentLength: r.Length,
-	}, drop
+	}
+	return req, drop, p.Dialect.Request(req, c)
 }
 
 // parameters are the query parameters of OpenAI's API that a caller may send. Others are not
@@ -178,13 +179,6 @@ func (p *Provider) header(r Request) http.Header {
 	h["User-Agent"] = userAgent
 	if r.Type != "" {
 		h["Content-Type"] = []string{r.Type}
-	}
-	switch {
-	case p.APIKey == "":
-	case p.Kind == Azure:
-		h["Api-Key"] = []string{p.APIKey}
-	default:
-		h["Authorization"] = []string{"Bearer " + p.APIKey}
 	}
 	return h
 }

@@ -104,14 +104,14 @@ func upstreams(c *config.Config) (*providers.Set, error) {
 		}
 		up := &providers.Provider{
 			ID: p.ID, BaseURL: base, APIKey: p.APIKey.Reveal(), Headers: http.Header{},
-			Kind: providers.Kind(p.Kind), APIVersion: p.APIVersion, Deployments: p.Deployments,
+			Dialect: providers.DialectOf(p.Kind), APIVersion: p.APIVersion, Deployments: p.Deployments,
 			Aliases: p.ModelMap, Models: p.Models, ServiceTier: p.ServiceTier, BatchMode: p.BatchMode,
 			DocumentTokens: p.DocumentTokens, Prompts: prompts(p.Prompts),
 			AllowFields: p.AllowFields, ReportedCost: providers.CostRule(p.ReportedCost), Region: p.Region,
 			ChargeFailed:   p.FailedCalls == "input",
 			ConnectTimeout: p.ConnectTimeout, HeaderTimeout: p.HeaderTimeout, IdleTimeout: p.IdleTimeout,
 		}
-		up.ChatOnly = p.Responses == "translate" || p.Responses == "auto" && providers.SpeaksChatOnly(up.Kind, base)
+		up.ChatOnly = p.Responses == "translate" || p.Responses == "auto" && !up.Dialect.Responses(base)
 		if p.OutputLimitField != "auto" {
 			up.LimitField = p.OutputLimitField
 		}

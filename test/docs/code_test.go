@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/llmguard/llmguard/providers"
 )
 
 // TestConditionsChangeNothing: the init part of an if only declares variables. Assignments,
@@ -103,4 +105,40 @@ func TestTimesForPeopleAreFigures(t *testing.T) {
 			check(path, m[1])
 		}
 	}
+}
+
+// TestDialectsDecide: only the dialects know the kinds of providers. No other file of the product compares a kind, or asks
+// which dialect a provider has. The vendors in price lists have some of the same names.
+func TestDialectsDecide(t *testing.T) {
+	kinds := providers.Kinds(nil)
+	isKind := func(e ast.Expr) bool {
+		lit, ok := e.(*ast.BasicLit)
+		return ok && slices.Contains(kinds, strings.Trim(lit.Value, `"`))
+	}
+	selects := func(e ast.Expr, name string) bool {
+		s, ok := e.(*ast.SelectorExpr)
+		return ok && s.Sel.Name == name
+	}
+	eachFile(t, func(dir string, files *token.FileSet, f *ast.File) {
+		if dir == "pricing" || dir == "providers" || strings.HasPrefix(dir, "providers/") {
+			return
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			wrong := false
+			switch n := n.(type) {
+			case *ast.BinaryExpr:
+				compares := n.Op == token.EQL || n.Op == token.NEQ
+				wrong = compares && (isKind(n.X) && !selects(n.Y, "Provider") || isKind(n.Y) && !selects(n.X, "Provider") ||
+					selects(n.X, "Dialect") || selects(n.Y, "Dialect"))
+			case *ast.CaseClause:
+				wrong = slices.ContainsFunc(n.List, isKind)
+			case *ast.TypeAssertExpr:
+				wrong = selects(n.X, "Dialect")
+			}
+			if wrong {
+				t.Errorf("%s: this asks for a kind of providers: let the dialect decide", files.Position(n.Pos()))
+			}
+			return true
+		})
+	})
 }

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/llmguard/llmguard/providers"
 )
 
 var update = flag.Bool("update", false, "write docs/config.md anew")
@@ -194,11 +196,23 @@ var kinds = map[string]string{
 	"Prefix": "address or range", "Time": "date or time",
 }
 
+// choices returns the texts that a field may have, nil if it may have others.
+func (f field) choices() []string {
+	enum := f.tag.Get("enum")
+	switch {
+	case enum != "":
+		return strings.Split(enum, ",")
+	case f.tag.Get("kind") == "dialect":
+		return providers.Kinds(nil)
+	}
+	return nil
+}
+
 // kind describes the form of a value; empty for a section.
 func (f field) kind() string {
-	switch enum := f.tag.Get("enum"); {
-	case enum != "":
-		return "`" + strings.ReplaceAll(enum, ",", "` or `") + "`"
+	switch choices := f.choices(); {
+	case choices != nil:
+		return "`" + strings.Join(choices, "` or `") + "`"
 	case f.elem == "Raw":
 		return map[string]string{"list": "list", "mapping": "section"}[f.tag.Get("kind")]
 	case f.tag.Get("kind") == "id":
@@ -233,7 +247,11 @@ func (f field) line(all []field, i int) string {
 		facts = append(facts, bounds)
 	}
 	for _, c := range [][2]string{{"needs", "only with "}, {"excludes", "not with "}} {
-		if list := f.tag.Get(c[0]); list != "" {
+		list := f.tag.Get(c[0])
+		if list == "dialect" {
+			list = "kind=" + strings.Join(providers.KindsWith(f.name), "` or `kind=")
+		}
+		if list != "" {
 			facts = append(facts, c[1]+"`"+strings.NewReplacer(",", "` and `", "=", ": ").Replace(list)+"`")
 		}
 	}

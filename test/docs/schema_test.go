@@ -125,8 +125,8 @@ func (r *reference) elementSchema(f field, defs object) object {
 	const number = `[0-9][0-9_]*[kM]?`
 	const money = `(\$ ?[0-9][0-9_,]*(\.[0-9]+)?|[0-9][0-9_,]*(\.[0-9]+)? ?USD)`
 	const duration = `([0-9]+d)?([0-9.]+(ns|us|µs|ms|s|m|h))*`
-	if enum := f.tag.Get("enum"); enum != "" {
-		return either(object{"enum": strings.Split(enum, ",")}, object{"type": "string", "pattern": fromEnv})
+	if choices := f.choices(); choices != nil {
+		return either(object{"enum": choices}, object{"type": "string", "pattern": fromEnv})
 	}
 	least := 1
 	if f.tag.Get("min") == "0" {

@@ -54,7 +54,7 @@ func list() []check {
 		{"models that are not served or priced", "models", needModels, models},
 		{"old prices", "prices", needModels, oldPrices},
 		{"pools without calls", "config", needFile, poolsWithoutCalls},
-		{"version segment of base URLs", "config", needFile, baseURLs},
+		{"version segment of base URLs", "config", needFile, accounts},
 		{"expired keys", "config", needFile, expiredKeys},
 		{"downgrades that cannot be served", "config", needFile, downgrades},
 		{"an org called all", "config", needFile, orgCalledAll},

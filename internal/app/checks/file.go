@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -86,30 +85,15 @@ func catchAll(cfg *config.Config, i int) *config.Provider {
 	return nil
 }
 
-// baseURLs looks for base URLs with a missing or duplicate version segment.
-func baseURLs(_ context.Context, e *examination, r *diagnose.Report) {
-	for i, p := range e.cfg.Providers {
-		u, err := url.Parse(p.BaseURL)
-		if err != nil {
-			continue
-		}
-		path := fmt.Sprintf("providers[%d].base_url", i)
-		switch parts := strings.Split(strings.Trim(u.Path, "/"), "/"); {
-		case p.Kind != "azure" && parts[0] == "":
-			r.At(path, diagnose.Warning, "has no path: calls go to "+strings.TrimRight(p.BaseURL, "/")+"/chat/completions",
-				"End it with the version segment, such as "+strings.TrimRight(p.BaseURL, "/")+"/v1.")
-		case len(parts) > 1 && isVersion(parts[len(parts)-1]) && parts[len(parts)-1] == parts[len(parts)-2]:
-			r.At(path, diagnose.Warning, "ends with the version segment twice: "+u.Path,
-				"End it with one, such as https://api.openai.com/v1.")
-		case p.Kind == "azure" && isVersion(parts[len(parts)-1]):
-			r.At(path, diagnose.Warning, "ends with "+u.Path+", and kind azure appends /openai/v1 or /openai/deployments",
-				"End it with the resource, such as https://NAME.openai.azure.com.")
+// accounts asks the providers' dialects for what is doubtful, such as a base URL without a version.
+func accounts(_ context.Context, e *examination, r *diagnose.Report) {
+	for i := range e.cfg.Providers {
+		for _, p := range e.cfg.Providers[i].Problems() {
+			if p.Advice != "" {
+				r.At(fmt.Sprintf("providers[%d].%s", i, p.Field), diagnose.Warning, p.Text, p.Advice)
+			}
 		}
 	}
-}
-
-func isVersion(segment string) bool {
-	return len(segment) > 1 && segment[0] == 'v' && segment[1] >= '1' && segment[1] <= '9'
 }
 
 func expiredKeys(_ context.Context, e *examination, r *diagnose.Report) {

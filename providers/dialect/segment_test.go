@@ -1,4 +1,4 @@
-package providers
+package dialect
 
 import "testing"
 
@@ -8,7 +8,7 @@ func TestSegment(t *testing.T) {
 		"gpt-4o": "gpt-4o", "Our.Model_1": "Our.Model_1", "": "_", "..": "_", ".": "_",
 		"a/../b": "a_.._b", "a?b#c%2f": "a_b_c_2f", "ü\n": "__",
 	} {
-		if got := segment(name); got != want {
+		if got := Segment(name); got != want {
 			t.Errorf("%q is %q, want %q", name, got, want)
 		}
 	}

@@ -1,0 +1,75 @@
+// Package dialect says what may differ between providers. Every dialect is a package of its own that implements
+// [Dialect]; package providers lists them.
+package dialect
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// Dialect is how the servers of one kind of provider deviate from OpenAI's API. Its values have no state and are safe
+// for concurrent use. A dialect embeds the one that it resembles, at least package openai's, and has methods for the
+// differences.
+type Dialect interface {
+	// Name is the kind of such providers in the configuration.
+	Name() string
+	// System is the name of the provider in OpenTelemetry's conventions, or "" if any vendor may be behind it.
+	System() string
+
+	// Request turns a request of OpenAI's API into one of the provider: its URL, which is the account's base URL, its
+	// credential and, if the provider wants another form, its body. After an error nothing is sent.
+	Request(r *http.Request, c Call) error
+	// Response turns the provider's answer to c into one of OpenAI's API: its headers, and its body as it is read. It
+	// may be an error or a stream. The call is charged as interrupted after an error.
+	Response(resp *http.Response, c Call) error
+
+	// Edits are the changes that a request of a caller needs beside the model and the name of the output limit.
+	Edits(r *wire.Request) []wire.Edit
+	// LimitFields are the names of a chat's output limit that the provider knows; nil if that depends on the model.
+	LimitFields(base *url.URL) []string
+	// Effect is the effect on the bill of a member that OpenAI's API does not have; Unknown for members that the
+	// provider does not have either.
+	Effect(name string) Effect
+
+	// Usage corrects what was read of a whole answer of ep, or of an event of its stream: doc is its JSON. It is
+	// called for every event, also for those without usage.
+	Usage(ep wire.Endpoint, doc []byte, a *wire.Answer)
+
+	// Responses and Batches report whether the provider has /responses and OpenAI's Batch API.
+	Responses(base *url.URL) bool
+	Batches() bool
+	// Region is the region that a host of the provider names, or "".
+	Region(base *url.URL) string
+	// Names are words that identify the account, beside its credential and its URL. They are removed from errors.
+	Names(a Account) []string
+	// Settings are the names of the settings that only some dialects have: api_version, deployments.
+	Settings() []string
+	// Check finds mistakes in the configuration of an account.
+	Check(a Account) []Problem
+}
+
+// Account is what a request needs of its provider's account.
+type Account struct {
+	BaseURL     *url.URL // not to be changed
+	Key         string   // "": it has none
+	APIVersion  string
+	Deployments map[string]string // by model
+}
+
+// Call is a request of OpenAI's API that is sent to a provider.
+type Call struct {
+	Account Account
+	Path    string // below the base URL, such as /chat/completions
+	Query   string // only of parameters that OpenAI's API has
+	Model   string // the provider's name; "" if the request has none
+}
+
+// Problem is something wrong in the configuration of an account.
+type Problem struct {
+	Field  string // such as base_url
+	Member string // of a field with names, else ""
+	Text   string // what is wrong, and without Advice also what to do
+	Advice string // what to do about something that may be intended; "" for an error
+}
