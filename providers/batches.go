@@ -10,10 +10,9 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers/dialect"
 )
 
@@ -278,21 +277,8 @@ func (b Batches) do(ctx context.Context, r Request, into any) error {
 }
 
 func apiError(resp *http.Response) error {
-	const most = 64 << 10
-	e := &APIError{Status: resp.StatusCode, Message: http.StatusText(resp.StatusCode)}
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, most))
-	var said struct {
-		Error struct {
-			Code    any    `json:"code"`
-			Message string `json:"message"`
-		} `json:"error"`
-	}
-	if json.Unmarshal(text, &said) == nil && said.Error.Message != "" {
-		e.Message = said.Error.Message
-		e.Code, _ = said.Error.Code.(string)
-	}
-	if seconds, err := strconv.Atoi(strings.TrimSpace(resp.Header.Get("Retry-After"))); err == nil && seconds > 0 {
-		e.RetryAfter = time.Duration(seconds) * time.Second
-	}
-	return e
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, errorMost))
+	said, _ := wire.ParseError(resp.StatusCode, text)
+	wait, _ := wire.ParseRetryAfter(resp.Header, time.Now())
+	return &APIError{Status: resp.StatusCode, Code: said.Code, Message: said.Message, RetryAfter: wait}
 }

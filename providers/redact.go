@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // Redacted replaces names of our account in a provider's errors.
@@ -235,7 +237,7 @@ func RedactorOf(resp *http.Response) Redactor {
 // Failure returns a JSON answer with a success status unchanged, unless it reports a failure: then
 // it is redacted. Generated text is not changed.
 func (r Redactor) Failure(answer []byte) []byte {
-	if !mentionsError(answer) || !saysError(answer) {
+	if !mentionsError(answer) || !wire.SaysError(answer) {
 		return answer
 	}
 	return []byte(r.Redact(string(answer)))
@@ -246,7 +248,7 @@ func (r Redactor) Event(event []byte) []byte {
 	head, data, found := bytes.Cut(event, []byte("data:"))
 	data = bytes.TrimSpace(data)
 	isText := !found || len(data) > 0 && data[0] != '{'
-	if !isText && !bytes.Contains(head, []byte("error")) && !(mentionsError(data) && saysError(data)) {
+	if !isText && !bytes.Contains(head, []byte("error")) && !(mentionsError(data) && wire.SaysError(data)) {
 		return event
 	}
 	return []byte(r.Redact(string(event)))
@@ -268,27 +270,6 @@ func mentionsError(data []byte) bool {
 			return true
 		}
 	}
-}
-
-// saysError reports whether an answer, the response in it, or one of its choices is an error. A
-// truncated object counts as one.
-func saysError(data []byte) bool {
-	type failed struct {
-		Error json.RawMessage `json:"error"`
-	}
-	var doc struct {
-		failed
-		Type     any      `json:"type"`
-		Object   any      `json:"object"`
-		Response failed   `json:"response"`
-		Choices  []failed `json:"choices"`
-	}
-	if json.Unmarshal(data, &doc) != nil {
-		return bytes.HasPrefix(bytes.TrimSpace(data), []byte("{"))
-	}
-	there := func(f failed) bool { return len(f.Error) > 0 && string(f.Error) != "null" }
-	return doc.Type == "error" || doc.Object == "error" || there(doc.failed) || there(doc.Response) ||
-		slices.ContainsFunc(doc.Choices, there)
 }
 
 // hide redacts the visible parts of an answer: its headers, the text of an error, and errors from

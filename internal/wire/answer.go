@@ -253,6 +253,20 @@ func IsErrorDocument(doc []byte) bool {
 	return r.object(r.member) == nil && r.wrong && r.id.IsZero()
 }
 
+// SaysError reports whether a document, or the response in it, says that something failed. An object that breaks off counts
+// as one that does.
+func SaysError(doc []byte) bool {
+	r := answerReader{lexer: lenient(doc)}
+	r.space()
+	err := r.object(func(name []byte) error {
+		if string(name) == "response" && r.peek() == '{' {
+			return r.object(r.member)
+		}
+		return r.member(name)
+	})
+	return r.wrong || err != nil && bytes.HasPrefix(bytes.TrimSpace(doc), []byte("{"))
+}
+
 // failed reports whether a whole document of ep is no answer.
 func (r *answerReader) failed(ep Endpoint) bool {
 	empty := !r.content && (!r.usage.counted() && !r.beside.counted() || r.message)

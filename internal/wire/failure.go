@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // IsAnswer reports whether an HTTP status is one with which a provider answers a call. Without
@@ -16,9 +18,7 @@ func IsAnswer(status int) bool {
 	return status >= http.StatusOK && status <= http.StatusNonAuthoritativeInfo
 }
 
-// ParseError reads a provider's error in any of the forms that servers use: OpenAI's own, Gemini's
-// list with one error and a number as code, vLLM's and Mistral's members at the top level, FastAPI's
-// detail, Cloudflare's list of errors, AWS's __type, MiniMax's base_resp, a string as error. An error
+// ParseError reads a provider's error in any of the forms in shapes_error.go. An error
 // without a message gets one that says so. The Status of the result is that of the answer or, if that
 // is not an error's, the one that the error names, else 502. standard reports whether the answer has
 // the form that every SDK understands (docs/wire.md, Error bodies); then the result has its members,
@@ -67,10 +67,47 @@ func ParseErrorEvent(event []byte) *Error {
 // upstreamError is the code of an error that has none.
 const upstreamError = "upstream_error"
 
+// ParseRetryDelay returns the wait in the google.rpc.RetryInfo of an error's body, and whether there is
+// one. The maximum is a year.
+func ParseRetryDelay(body []byte) (time.Duration, bool) {
+	if len(body) == 0 {
+		return 0, false
+	}
+	var doc errorDocument
+	doc.read(body)
+	text, isSeconds := strings.CutSuffix(doc.delay, "s")
+	d, ok := parseUnits(text, time.Second)
+	return d, ok && isSeconds
+}
+
+// RefusesAccount reports whether a provider's error says that the account has no money left or that its
+// credential is refused, so that every call would fail in the same way. body may be cut off.
+func RefusesAccount(status int, body []byte) bool {
+	if body == nil {
+		return false
+	}
+	var doc errorDocument
+	doc.read(body)
+	known := doc.says(accountCodes)
+	switch status {
+	case http.StatusPaymentRequired: // DeepSeek; OpenRouter, also if only this call asks for too much
+		return !bytes.Contains(body, []byte("fewer max_tokens"))
+	case http.StatusTooManyRequests:
+		return doc.says(SpentCodes)
+	case http.StatusUnauthorized:
+		return known || !doc.says(narrowCodes)
+	case http.StatusForbidden, http.StatusBadRequest:
+		return known
+	}
+	return false
+}
+
 // errorDocument is what was read of an error.
 type errorDocument struct {
 	message, kind, code, param string
 	number                     int      // an HTTP status; 0 if none is named
+	named                      []string // every text that names the error
+	delay                      string   // how long to wait; "" if it does not say
 	standard                   struct { // an error in OpenAI's form
 		Message, Type *string
 		Param, Code   string
@@ -83,48 +120,67 @@ func (d *errorDocument) read(answer []byte) bool {
 	if json.Unmarshal(answer, &own) != nil {
 		d.standard.Type = nil
 	}
-	type within struct{ Error json.RawMessage }
-	var doc struct {
-		Error, Errors, Message, Detail json.RawMessage
-		Response                       within // of an event
-		Choices                        []within
-		Base                           struct {
-			Message json.RawMessage `json:"status_msg"`
-		} `json:"base_resp"`
-		errorNames
-	}
+	var doc, inner errorNames
 	if json.Unmarshal(first(answer), &doc) != nil {
 		return false
 	}
-	for _, one := range append(doc.Choices, doc.Response, within{doc.Errors}) {
-		if !given(doc.Error) {
-			doc.Error = one.Error
-		}
-	}
-	doc.Error = first(doc.Error)
-	var inner struct {
-		Message json.RawMessage
-		errorNames
-	}
-	if json.Unmarshal(doc.Error, &inner) == nil {
-		d.message = words(inner.Message)
-		d.names(inner.errorNames)
+	object := first(findFirst(answer, errorObjects))
+	if json.Unmarshal(object, &inner) == nil {
+		d.message = words(find(object, "message"))
+		d.names(inner)
 	}
 	if d.message == "" {
-		d.names(doc.errorNames)
+		d.names(doc)
+		d.message = cmp.Or(words(object), words(findFirst(answer, errorTexts)))
 	}
-	for _, part := range []json.RawMessage{doc.Error, doc.Message, doc.Detail, doc.Base.Message} {
-		if d.message == "" {
-			d.message = words(part)
-		}
-	}
-	if word := Word(doc.Error); d.code == "" && word != "" && !strings.Contains(word, " ") {
+	if word := Word(object); d.code == "" && word != "" && !strings.Contains(word, " ") {
 		d.code = word
 	}
-	if text := words(doc.Base.Message); d.code == "" && statusOf(text) > 0 { // its numbers are MiniMax's own
+	if text := words(find(answer, miniMaxText)); d.code == "" && statusOf(text) > 0 { // its numbers are MiniMax's own
 		d.code = strings.ReplaceAll(text, " ", "_")
 	}
 	return true
+}
+
+// findFirst returns the value of the first shape that is in a document, or nil.
+func findFirst(doc []byte, shapes []shape) json.RawMessage {
+	for _, s := range shapes {
+		if v := find(doc, s.path); given(v) {
+			return v
+		}
+	}
+	return nil
+}
+
+// find returns the value at a path of names with dots, in the first items that have it if there are lists on its way, or nil.
+// Like encoding/json it accepts names in any case.
+func find(doc json.RawMessage, path string) json.RawMessage {
+	if path == "" {
+		return doc
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(doc, &list) == nil {
+		for _, item := range list {
+			if v := find(item, path); given(v) {
+				return v
+			}
+		}
+		return nil
+	}
+	name, rest, _ := strings.Cut(path, ".")
+	var object map[string]json.RawMessage
+	if json.Unmarshal(doc, &object) != nil {
+		return nil
+	}
+	if v, ok := object[name]; ok {
+		return find(v, rest)
+	}
+	for other, v := range object {
+		if strings.EqualFold(other, name) {
+			return find(v, rest)
+		}
+	}
+	return nil
 }
 
 // first returns the first item of a JSON array, or any other value itself.
@@ -136,13 +192,6 @@ func first(raw []byte) []byte {
 	return raw
 }
 
-// errorNames are the members that name an error.
-type errorNames struct {
-	Type, Code, Status, Param any
-	StatusCode                any    `json:"status_code"`
-	Shape                     string `json:"__type"`
-}
-
 func (d *errorDocument) names(n errorNames) {
 	d.kind = n.Shape
 	if kind, _ := n.Type.(string); kind != "" && kind != "error" {
@@ -150,7 +199,9 @@ func (d *errorDocument) names(n errorNames) {
 	}
 	d.param, _ = n.Param.(string)
 	d.code, _ = n.Code.(string)
-	if google, _ := n.Status.(string); google != "" && google == strings.ToUpper(google) {
+	google, _ := n.Status.(string)
+	d.named = append(d.named, d.kind, d.code, google)
+	if google != "" && google == strings.ToUpper(google) {
 		d.code = strings.ToLower(google)
 	}
 	for _, v := range []any{n.Code, n.StatusCode, n.Status} {
@@ -159,6 +210,17 @@ func (d *errorDocument) names(n errorNames) {
 			d.number = number
 		}
 	}
+	var details []errorDetail
+	_ = json.Unmarshal(n.Details, &details) // of others they are anything
+	for _, detail := range details {
+		d.named = append(d.named, detail.Reason)
+		d.delay = cmp.Or(d.delay, detail.RetryDelay)
+	}
+}
+
+// says reports whether the error has one of the names.
+func (d *errorDocument) says(names map[string]bool) bool {
+	return slices.ContainsFunc(d.named, func(name string) bool { return names[name] })
 }
 
 // status returns the HTTP status that the error names: as a number, or by its code or type.
@@ -169,31 +231,6 @@ func (d *errorDocument) status() int {
 		}
 	}
 	return http.StatusBadGateway
-}
-
-// statusWords are parts of the codes and types of errors, in lower case and without separators,
-// with the status that they mean. The first one that is found counts.
-var statusWords = []struct {
-	status int
-	words  []string
-}{
-	{http.StatusUnauthorized, []string{"apikey", "unauth", "authentication"}},
-	{http.StatusForbidden, []string{"permission", "forbidden", "accessdenied"}},
-	{http.StatusBadRequest, []string{"contextlength", "contextwindow", "contentfilter", "policy", "safety"}},
-	{http.StatusPaymentRequired, []string{"billing", "payment", "insufficientbalance", "insufficientcredit"}},
-	{http.StatusTooManyRequests, []string{
-		"ratelimit", "quota", "toomanyrequests", "resourceexhausted", "slowdown", "throttl", "creditbalance",
-		"limitexceeded",
-	}},
-	{http.StatusServiceUnavailable, []string{"overload", "unavailable", "capacity"}},
-	{http.StatusGatewayTimeout, []string{"timeout", "timedout", "deadline"}},
-	{http.StatusNotFound, []string{"notfound"}},
-	{http.StatusRequestEntityTooLarge, []string{"toolarge"}},
-	{http.StatusBadGateway, []string{"badgateway", "upstream"}},
-	{http.StatusInternalServerError, []string{"server", "internal", "apierror"}},
-	{http.StatusBadRequest, []string{
-		"invalid", "badrequest", "unsupported", "unprocessable", "failedprecondition", "image", "mismatch",
-	}},
 }
 
 // statusOf returns the status that a code or type of an error means, or 0.
