@@ -43,7 +43,8 @@ func checkDialectOf(m *mistakes, path string, p Provider) {
 		return
 	}
 	if p.BatchMode == "provider" && !d.Batches() {
-		m.failAt(path+".batch_mode", "provider is only for kind %s", strings.Join(providers.Kinds(dialect.Dialect.Batches), " or "))
+		kinds := providers.Kinds(dialect.Dialect.Batches)
+		m.failAt(path+".batch_mode", "provider is only for kind %s", strings.Join(kinds, " or "))
 	}
 	for _, problem := range p.Problems() {
 		if problem.Advice == "" {

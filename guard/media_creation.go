@@ -259,7 +259,7 @@ func pictureTokens(model string, c *wire.Creation) int64 {
 // inspectCreated reads what a stream event says about the bill. A stream of several images
 // completes each with its own usage; the usages add up.
 func (r *relay) inspectCreated(data []byte) {
-	event := r.call.Plan.readCreated(bytes.TrimPrefix(data, []byte("[")))
+	event := r.call.Plan.readCreated(wire.EventJSON(data))
 	r.heard = r.heard || data[0] == '{'
 	r.shows = r.shows || !event.Error && !r.failed
 	if event.Error {

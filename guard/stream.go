@@ -219,7 +219,7 @@ func (r *relay) inspect(event []byte) bool {
 	if len(data) == 0 {
 		return true
 	}
-	if string(data) == "[DONE]" {
+	if string(data) == wire.EndMark {
 		r.done = true
 		return true
 	}
@@ -232,7 +232,7 @@ func (r *relay) inspect(event []byte) bool {
 	}
 	ep := r.call.Plan.Request.Endpoint
 	r.heard = r.heard || data[0] == '{'
-	chunk, err := wire.ScanEvent(ep, bytes.TrimPrefix(data, []byte("[")), r.text[:0]) // Gemini's errors are lists
+	chunk, err := wire.ScanEvent(ep, wire.EventJSON(data), r.text[:0])
 	if err != nil {
 		return true // not ours to judge; its missing usage will show
 	}

@@ -141,7 +141,8 @@ func (r *reader) read(data []byte) error {
 	r.choices = nil
 	r.failure = nil
 	r.usage = nil
-	if err := wire.EachMember(bytes.TrimPrefix(data, []byte("[")), r.top); err != nil {
+	document := wire.EventJSON(data)
+	if err := wire.EachMember(document, r.top); err != nil {
 		return err
 	}
 	c := r.c
@@ -150,7 +151,7 @@ func (r *reader) read(data []byte) error {
 	}
 	empty := r.choices == nil && r.usage == nil
 	if empty || r.failure != nil {
-		if chunk, _ := wire.ScanChunk(bytes.TrimPrefix(data, []byte("[")), nil); chunk.Error {
+		if chunk, _ := wire.ScanChunk(document, nil); chunk.Error {
 			c.fail(failure(data))
 			return nil
 		}

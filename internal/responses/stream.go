@@ -105,7 +105,7 @@ func (s *Events) rest() {
 func (s *Events) take(data []byte) {
 	switch c := s.c; {
 	case data == nil || c.over:
-	case string(data) == "[DONE]":
+	case string(data) == wire.EndMark:
 		if c.begun {
 			c.complete()
 		}

@@ -109,6 +109,13 @@ type answerReader struct {
 	message bool     // it has a message or detail, which only errors have at the top
 	wants   []string // the members for which the endpoint is called
 	content bool     // one is there
+
+	chosen   bool // there are choices
+	ended    bool // one has a finish_reason
+	collects bool // their text goes to said
+	said     []byte
+	answers  int64 // choices
+	calls    int64 // of tools, in choices
 }
 
 var answerReaders = sync.Pool{New: func() any { return new(answerReader) }}
@@ -140,15 +147,11 @@ func (r *answerReader) member(name []byte) error {
 		return r.choices()
 	case "tool_usage":
 		return r.toolUsage()
-	case "error", "errors", "object", "type":
-		r.framed = r.framed || string(name) == "error" && r.peek() == '{'
-		return r.mishap(name)
-	case "base_resp":
-		return r.baseResp()
-	case "message", "detail":
-		r.message = r.message || r.peek() != 'n'
-		return r.skip()
 	default:
+		if failure, ok := failureShapes[string(name)]; ok {
+			r.framed = r.framed || string(name) == "error" && r.peek() == '{'
+			return failure.read(r, name)
+		}
 		return r.root(name)
 	}
 	return readString(&r.lexer, at)
@@ -156,12 +159,12 @@ func (r *answerReader) member(name []byte) error {
 
 // root reads the usage in a member of the answer other than usage.
 func (r *answerReader) root(name []byte) error {
-	in, ok := usageRoots[string(name)]
+	root, ok := usageRoots[string(name)]
 	switch {
 	case !ok || r.peek() != '{':
 		return r.skip()
-	case in != noSection:
-		return r.beside.section(&r.lexer, in)
+	case root.opens != noSection:
+		return r.beside.section(&r.lexer, root.opens)
 	}
 	return r.object(r.usageMember)
 }
@@ -191,25 +194,6 @@ func (r *answerReader) toolUsage() error {
 	})
 }
 
-// choices reads the usage within choices, and an error in place of the end of one.
-func (r *answerReader) choices() error {
-	if r.peek() != '[' {
-		return r.skip()
-	}
-	return r.array(func(int) error {
-		if r.peek() != '{' {
-			return r.skip()
-		}
-		return r.object(func(name []byte) error {
-			if string(name) == "error" || string(name) == "finish_reason" {
-				return r.mishap(name)
-			}
-			r.content = r.content || formOf(string(name), r.peek()) > 0
-			return r.usageMember(name)
-		})
-	})
-}
-
 // mishap reads the value of a member that may say that the call failed.
 func (r *answerReader) mishap(name []byte) error {
 	v, err := r.value()
@@ -218,8 +202,14 @@ func (r *answerReader) mishap(name []byte) error {
 	return err
 }
 
-// baseResp reads how a call ended at MiniMax: it failed if the status_code is not 0.
-func (r *answerReader) baseResp() error {
+// complaint notes a member that is at the top of errors only.
+func (r *answerReader) complaint([]byte) error {
+	r.message = r.message || r.peek() != 'n'
+	return r.skip()
+}
+
+// baseResp reads how a call ended: it failed if the status_code is not 0.
+func (r *answerReader) baseResp([]byte) error {
 	if r.peek() != '{' {
 		return r.skip()
 	}

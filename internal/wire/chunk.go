@@ -1,7 +1,5 @@
 package wire
 
-import "sync"
-
 // Chunk is the part of a stream's chunk that affects its price.
 type Chunk struct {
 	// Answer is set in chunks with usage, an error or a finish_reason, and in events with a
@@ -48,165 +46,18 @@ func ScanEvent(ep Endpoint, data, dst []byte) (Chunk, error) {
 // is as tolerant as [ParseUsage]. If data is not a JSON object, it returns an error and a chunk
 // with what was read so far, without usage.
 func ScanChunk(data, dst []byte) (Chunk, error) {
-	r := chunkReaders.Get().(*chunkReader)
-	r.lexer = lenient(data)
-	r.chunk = Chunk{ChoicesEmpty: true, Text: dst}
+	r := answerReaders.Get().(*answerReader)
+	defer r.release()
+	r.lexer, r.collects, r.said = lenient(data), true, dst
 	r.space()
 	err := r.object(r.member)
-	r.chunk.Framed = r.framed
-	r.chunk.Error = r.wrong || r.message && r.chunk.ChoicesEmpty && !r.usage.present
-	if err == nil && (r.usage.present || r.beside.present || r.chunk.Error || r.chunk.Finish) {
-		r.chunk.Answer = r.answer(ChatCompletions)
+	chunk := Chunk{Text: r.said, ChoicesEmpty: !r.chosen, Finish: r.ended, Framed: r.framed}
+	chunk.Error = r.wrong || r.message && chunk.ChoicesEmpty && !r.usage.present
+	if err == nil && (r.usage.present || r.beside.present || chunk.Error || chunk.Finish) {
+		chunk.Answer = r.answer(ChatCompletions)
 	}
-	chunk := r.chunk
 	if r.model.Len() > len(`""`) {
 		chunk.model = data[r.model.Start+1 : r.model.End-1]
 	}
-	*r = chunkReader{}
-	chunkReaders.Put(r)
 	return chunk, err
-}
-
-// chunkReaders saves an allocation per chunk.
-var chunkReaders = sync.Pool{New: func() any { return new(chunkReader) }}
-
-type chunkReader struct {
-	answerReader
-	chunk     Chunk
-	reasoning bool // the delta's reasoning was already read
-
-	choices, calls int64 // how many there were
-}
-
-func (r *chunkReader) member(name []byte) error {
-	switch string(name) {
-	case "choices":
-		if r.peek() != '[' {
-			return r.skip()
-		}
-		return r.array(func(int) error {
-			r.chunk.ChoicesEmpty = false
-			return r.choice()
-		})
-	}
-	return r.answerReader.member(name)
-}
-
-func (r *chunkReader) choice() error {
-	if r.peek() != '{' {
-		return r.skip()
-	}
-	r.choices++
-	start, rank := len(r.chunk.Text), 0
-	return r.object(func(name []byte) error {
-		switch string(name) {
-		case "finish_reason":
-			r.chunk.Finish = r.chunk.Finish || r.peek() == '"'
-			return r.mishap(name)
-		case "error":
-			return r.mishap(name)
-		case "usage":
-			return r.usageMember(name)
-		}
-		form := formOf(string(name), r.peek())
-		if form == 0 || form < rank {
-			return r.skip()
-		}
-		if form > rank {
-			r.chunk.Text, rank = r.chunk.Text[:start], form
-		}
-		if form == textForm {
-			return r.text()
-		}
-		return r.delta()
-	})
-}
-
-// The forms in which a choice may contain its text. Some vendors send two of them: Together sends
-// text next to the delta, Perplexity the whole message so far. The highest one counts.
-const (
-	textForm = iota + 1
-	messageForm
-	deltaForm
-)
-
-func formOf(name string, first byte) int {
-	switch {
-	case name == "delta" && first == '{':
-		return deltaForm
-	case name == "message" && first == '{':
-		return messageForm
-	case name == "text" && first != 'n':
-		return textForm
-	}
-	return 0
-}
-
-func (r *chunkReader) delta() error {
-	if r.peek() != '{' {
-		return r.skip()
-	}
-	r.reasoning = false
-	return r.object(func(name []byte) error {
-		switch string(name) {
-		case "content", "refusal":
-			return r.text()
-		case "reasoning_content", "reasoning":
-			// Some servers send the same text under both names.
-			if r.reasoning || r.peek() == 'n' {
-				return r.skip()
-			}
-			r.reasoning = true
-			return r.text()
-		case "tool_calls", "function_call", "audio":
-			return r.call()
-		}
-		return r.skip()
-	})
-}
-
-// text appends a string, or the strings in an array of parts, to the text.
-func (r *chunkReader) text() error {
-	switch r.peek() {
-	case '"':
-		start := r.pos + 1
-		if err := r.string(); err != nil {
-			return err
-		}
-		r.chunk.Text = appendUnquoted(r.chunk.Text, r.buf[start:r.pos-1])
-		return nil
-	case '[':
-		return r.array(func(int) error { return r.text() })
-	case '{':
-		return r.object(func(name []byte) error {
-			switch string(name) {
-			case "text", "thinking", "content", "refusal":
-				return r.text()
-			}
-			return r.skip()
-		})
-	}
-	return r.skip()
-}
-
-// call reads the generated text of tool calls and of audio, at any depth.
-func (r *chunkReader) call() error {
-	switch r.peek() {
-	case '[':
-		return r.array(func(int) error { return r.call() })
-	case '{':
-		return r.object(func(name []byte) error {
-			switch string(name) {
-			case "arguments", "input":
-				r.calls++
-				return r.text()
-			case "name", "transcript":
-				return r.text()
-			case "function", "custom":
-				return r.call()
-			}
-			return r.skip()
-		})
-	}
-	return r.skip()
 }

@@ -152,8 +152,8 @@ func findFirst(doc []byte, shapes []shape) json.RawMessage {
 	return nil
 }
 
-// find returns the value at a path of names with dots, in the first items that have it if there are lists on its way, or nil.
-// Like encoding/json it accepts names in any case.
+// find returns the value at a path of names with dots, or nil. If there are lists on its way, it is in the
+// first items that have it. Like encoding/json it accepts names in any case.
 func find(doc json.RawMessage, path string) json.RawMessage {
 	if path == "" {
 		return doc

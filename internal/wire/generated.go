@@ -19,9 +19,9 @@ func ScanGenerated(ep Endpoint, answer []byte) (Generated, bool) {
 
 // scanChoices takes the text of choices.
 func scanChoices(answer []byte) (Generated, bool) {
-	r := chunkReader{answerReader: answerReader{lexer: lenient(answer)}}
+	r := answerReader{lexer: lenient(answer), collects: true}
 	err := r.documents(r.member)
-	return Generated{Text: r.chunk.Text, Answers: r.choices, Calls: r.calls, Exact: true}, err == nil
+	return Generated{Text: r.said, Answers: r.answers, Calls: r.calls, Exact: true}, err == nil
 }
 
 // ScanWritten reads the text of an answer that a model certainly generated as output tokens: for a
@@ -36,7 +36,7 @@ func ScanWritten(ep Endpoint, answer []byte) ([]byte, bool) {
 
 // scanWritten takes the text of a response's items.
 func scanWritten(answer []byte) ([]byte, bool) {
-	r := chunkReader{answerReader: answerReader{lexer: lenient(answer)}}
+	r := answerReader{lexer: lenient(answer), collects: true}
 	r.space()
 	err := r.object(func(name []byte) error {
 		if string(name) == "output" {
@@ -44,13 +44,13 @@ func scanWritten(answer []byte) ([]byte, bool) {
 		}
 		return r.skip()
 	})
-	return r.chunk.Text, err == nil
+	return r.said, err == nil
 }
 
 // writtenMembers are the members of a response's items that contain generated text.
 var writtenMembers = map[string]bool{"content": true, "text": true, "refusal": true, "arguments": true, "input": true}
 
-func (r *chunkReader) written() error {
+func (r *answerReader) written() error {
 	switch r.peek() {
 	case '"':
 		return r.text()
@@ -73,7 +73,7 @@ var unbilled = map[string]bool{"id": true, "type": true, "status": true, "role":
 // scanResponse takes all strings of the output except those that describe an item, so that the
 // output of future item types is included.
 func scanResponse(answer []byte) (Generated, bool) {
-	r := chunkReader{answerReader: answerReader{lexer: lenient(answer)}}
+	r := answerReader{lexer: lenient(answer), collects: true}
 	g := Generated{}
 	var all func() error
 	all = func() error {
@@ -103,6 +103,6 @@ func scanResponse(answer []byte) (Generated, bool) {
 		}
 		return r.skip()
 	})
-	g.Text = r.chunk.Text
+	g.Text = r.said
 	return g, err == nil
 }

@@ -48,10 +48,10 @@ func ParseCreated(ep Endpoint, data []byte) Created {
 	if !out.HasUsage && r.seconds > 0 {
 		out.Usage, out.HasUsage = Usage{AudioMillis: r.seconds}, true
 	}
-	switch kind := r.word(r.kind); kind {
-	case "image_generation.completed", "image_edit.completed", "speech.audio.done", "transcript.text.done":
+	switch kind := r.word(r.kind); {
+	case eventEnds[kind].done:
 		out.Done = true
-	case "transcript.text.delta":
+	case kind == "transcript.text.delta":
 	default:
 		out.Text = nil
 		out.Error, out.Framed = r.wrong || kind == "" && r.message, r.framed

@@ -1,6 +1,7 @@
 package wire
 
-// limitShape are the headers of one limit: how much it allows, how much is left, and when all of it is available again.
+// limitShape are the headers of one limit: how much it allows, what is left, and when all of it is available
+// again.
 type limitShape struct {
 	requests                bool // or else tokens
 	limit, remaining, reset string
@@ -13,16 +14,19 @@ var limitShapes = []limitShape{
 	{true, xLimit + "Requests", xRemaining + "Requests", xReset + "Requests", "X-Groq-Region", "OpenAI, Azure, LiteLLM"},
 	{true, xLimit + "Req-Minute", xRemaining + "Req-Minute", xReset + "Req-Minute", "", "Mistral"},
 	{true, xLimit + "Requests-Minute", xRemaining + "Requests-Minute", xReset + "Requests-Minute", "", "Cerebras"},
-	{true, claude + "Requests-Limit", claude + "Requests-Remaining", claude + "Requests-Reset", "", "Anthropic"},
+	{true, anthropic + "Requests-Limit", anthropic + "Requests-Remaining", anthropic + "Requests-Reset", "", "Anthropic"},
 	{false, xLimit + "Tokens", xRemaining + "Tokens", xReset + "Tokens", "", "OpenAI, Azure, Groq, LiteLLM"},
 	{false, xLimit + "Tokens-Minute", xRemaining + "Tokens-Minute", xReset + "Tokens-Minute", "", "Mistral, Cerebras"},
-	{false, claude + "Tokens-Limit", claude + "Tokens-Remaining", claude + "Tokens-Reset", "", "Anthropic"},
-	{false, claude + "Input-Tokens-Limit", claude + "Input-Tokens-Remaining", claude + "Input-Tokens-Reset", "", "Anthropic"},
+	{false, anthropic + "Tokens-Limit", anthropic + "Tokens-Remaining", anthropic + "Tokens-Reset", "", "Anthropic"},
+	{
+		false, anthropic + "Input-Tokens-Limit", anthropic + "Input-Tokens-Remaining", anthropic + "Input-Tokens-Reset", "",
+		"Anthropic",
+	},
 }
 
 const (
 	xLimit     = "X-Ratelimit-Limit-"
 	xRemaining = "X-Ratelimit-Remaining-"
 	xReset     = "X-Ratelimit-Reset-"
-	claude     = "Anthropic-Ratelimit-"
+	anthropic  = "Anthropic-Ratelimit-"
 )

@@ -25,15 +25,15 @@ func scanResponseEvent(data, dst []byte) (Chunk, error) {
 		return chunk, err
 	}
 	chunk.Sequence, _ = strconv.ParseInt(string(r.buf[r.sequence.Start:r.sequence.End]), 10, 64)
-	switch kind := r.raw(r.kind); {
+	kind := r.raw(r.kind)
+	end := eventEnds[string(kind)]
+	switch {
 	case r.wrong || len(kind) == 0 && r.message:
 		chunk.Error = true
-		chunk.Finish = string(kind) == "response.failed"
-		chunk.Framed = chunk.Finish || string(kind) == "error"
-	case string(kind) == "response.completed", string(kind) == "response.incomplete", string(kind) == "response.cancelled":
-		chunk.Finish = true
-	case string(kind) == "response.failed":
-		chunk.Finish, chunk.Error, chunk.Framed = true, true, true
+		chunk.Finish = end.failed
+		chunk.Framed = end.failed || string(kind) == "error"
+	case end.done:
+		chunk.Finish, chunk.Error, chunk.Framed = true, end.failed, end.failed
 	case string(kind) == "response.output_item.added":
 		chunk.Text = appendUnquoted(chunk.Text, r.raw(r.name))
 	case bytes.HasSuffix(kind, []byte(".delta")) && string(kind) != "response.audio.delta":
@@ -70,8 +70,7 @@ func (r *eventReader) member(name []byte) error {
 		err := r.text(name, "type", &r.kind)
 		r.wrong = r.wrong || string(r.raw(r.kind)) == "error"
 		return err
-	case string(name) == "error", string(name) == "errors", string(name) == "object", string(name) == "message",
-		string(name) == "detail":
+	case failureShapes[string(name)].read != nil:
 		return r.answerReader.member(name)
 	}
 	return r.text(name, "delta", &r.delta)

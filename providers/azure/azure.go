@@ -14,8 +14,8 @@ import (
 	"github.com/llmguard/llmguard/providers/openai"
 )
 
-// Dialect sends the credential as api-key, and has the deployment and the version of the API in the URL. It always takes
-// both names of the output limit.
+// Dialect sends the credential as api-key, and has the deployment and the version of the API in the URL. It
+// always takes both names of the output limit.
 type Dialect struct{ openai.Dialect }
 
 // Name implements dialect.Dialect.

@@ -29,8 +29,9 @@ func (Dialect) Edits(r *wire.Request) []wire.Edit {
 // LimitFields implements dialect.Dialect.
 func (Dialect) LimitFields(*url.URL) []string { return []string{"max_tokens"} }
 
-var free = dialect.Free("document_image_limit document_page_limit output_dimension output_dtype random_seed safe_prompt",
-	"prompt_mode")
+var free = dialect.Free(
+	"document_image_limit document_page_limit output_dimension output_dtype random_seed safe_prompt", "prompt_mode",
+)
 
 // Effect implements dialect.Dialect.
 func (Dialect) Effect(name string) dialect.Effect { return free[name] }
