@@ -13,9 +13,6 @@ import (
 // dialects are all dialects. The first is the default.
 var dialects = []dialect.Dialect{openai.Dialect{}, azure.Dialect{}, mistral.Dialect{}, gemini.Dialect{}}
 
-// Dialects returns all dialects. The first is the default.
-func Dialects() []dialect.Dialect { return slices.Clone(dialects) }
-
 // DialectOf returns the dialect of a kind of providers, or nil if there is none.
 func DialectOf(kind string) dialect.Dialect {
 	for _, d := range dialects {

@@ -243,8 +243,8 @@ func IsErrorDocument(doc []byte) bool {
 	return r.object(r.member) == nil && r.wrong && r.id.IsZero()
 }
 
-// SaysError reports whether a document, or the response in it, says that something failed. An object that breaks off counts
-// as one that does.
+// SaysError reports whether a document, or the response in it, says that something failed. An object that
+// breaks off counts as one that does.
 func SaysError(doc []byte) bool {
 	r := answerReader{lexer: lenient(doc)}
 	r.space()

@@ -30,8 +30,8 @@ var choiceShapes = map[string]textShape{
 	"finish_reason": {endsIt, "all; with the text error: OpenRouter"},
 	"error":         {failsIt, "OpenRouter"},
 	"usage":         {countsIt, "Moonshot"},
-	"text":          {textForm, "OpenAI's completions; Together, beside the delta"},
-	"message":       {messageForm, "all, whole; Perplexity, all of it so far beside the delta"},
+	"text":          {textForm, "OpenAI's completions; Together, next to the delta"},
+	"message":       {messageForm, "all, whole; Perplexity, all of it so far next to the delta"},
 	"delta":         {deltaForm, "all, in a stream"},
 }
 
