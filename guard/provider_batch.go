@@ -24,7 +24,9 @@ const (
 
 // BatchTarget returns where the lines of a caller's batch for a model go, and who sends
 // them: the org's choice, or else the provider's, if its API has the endpoint. The error is a *wire.Error.
-func (pl *Planner) BatchTarget(c Caller, ep wire.Endpoint, model string) (t providers.Target, byProvider bool, err error) {
+func (pl *Planner) BatchTarget(
+	c Caller, ep wire.Endpoint, model string,
+) (t providers.Target, byProvider bool, err error) {
 	if err := allowed(c, model); err != nil {
 		return t, false, err
 	}

@@ -140,7 +140,8 @@ func (l *Ledger) Resolve(ctx context.Context, e Entry, r Resolution, use LimitUs
 	}
 	c := correcting{
 		id:   "reconcile:" + e.Call.HoldID() + "@" + strconv.FormatInt(e.At.UnixMicro(), 10),
-		call: e.Call, amount: e.Cost, correction: Correction{By: r.By, Reason: r.Reason}, action: "usage.reconcile.drop", listed: e.listed,
+		call: e.Call, amount: e.Cost, correction: Correction{By: r.By, Reason: r.Reason}, action: "usage.reconcile.drop",
+		listed: e.listed,
 	}
 	if r.Charge {
 		c.kind, c.action, c.details, c.calls, c.use = KindCharge, "usage.reconcile.charge", e.Details, 1, use
