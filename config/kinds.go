@@ -231,7 +231,7 @@ func checkBaseURL(text string) error {
 		return errors.New("has a query or fragment; use headers for constant parameters")
 	}
 	for _, ep := range wire.Endpoints() {
-		if strings.HasSuffix(strings.TrimRight(u.Path, "/"), ep.Path()) {
+		if !ep.Traits().Foreign && strings.HasSuffix(strings.TrimRight(u.Path, "/"), ep.Path()) {
 			return errors.New("has too many path segments; end it with the version segment, such as " +
 				"https://api.openai.com/v1")
 		}

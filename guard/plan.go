@@ -259,7 +259,7 @@ func (ed *editor) splices(limit int64) bool {
 // cached, no output, and empty documents.
 func (p *Plan) Least() pricing.Nano {
 	u := p.usage(0)
-	u.Input, u.ToolCalls = u.Input-p.unread, p.searches()
+	u.Input, u.ToolCalls, u.SearchUnits = u.Input-p.unread, p.searches(), p.units.least
 	cost, err := p.Price.Charge(u, p.terms)
 	if err != nil {
 		return 0

@@ -17,6 +17,8 @@ const (
 	// and unitChunks how many are one search unit.
 	chunkTokens = 500
 	unitChunks  = 100
+	// leastRoom is the least that we expect a chunk to have beside a long query, in tokens.
+	leastRoom = 10
 	// readTokens is how much of a document is read if the request does not say.
 	readTokens = 4096
 )
@@ -29,7 +31,7 @@ func (e *estimator) ranked() (int64, error) {
 	c := counter{cache: e.counts, enc: tokenizer.EncodingFor(p.Target.Model), request: r}
 	c.fixed = pairTokens * int64(r.InputItems)
 	n, err := e.inputs(&c)
-	if r.Member("max_tokens_per_doc") != nil {
+	if r.Member("max_tokens_per_doc") != nil || r.Member("truncate_prompt_tokens") != nil { // it may read less
 		p.text.certain = 0
 	}
 	if p.Price.PerSearchUnit() {
@@ -55,7 +57,7 @@ func (e *estimator) chunks(c *counter) (total int64) {
 		read = readTokens
 	}
 	query := tokens(wire.Text{Kind: wire.KindInput, Span: r.Beside})
-	room := max(chunkTokens-query, chunkTokens/4)
+	room := max(chunkTokens-query, leastRoom)
 	for _, t := range r.Inputs {
 		total += max((min(tokens(t), read)+room-1)/room, 1)
 	}

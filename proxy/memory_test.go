@@ -117,7 +117,7 @@ var grows = map[string]struct {
 	"POST /batches/*/cancel":   {why: "frees"},
 
 	"POST /embeddings": {why: "as chat"}, "POST /completions": {why: "as chat"}, "POST /moderations": {why: "as chat"},
-	"POST /rerank": {why: "as chat"}, "POST /v2/rerank": {why: "as chat"}, "POST /responses": {why: "as chat"}, "POST /responses/compact": {why: "as chat"},
+	"POST /rerank": {why: "as chat"}, "POST /responses": {why: "as chat"}, "POST /responses/compact": {why: "as chat"},
 	"POST /responses/input_tokens": {why: "as chat"}, "POST /images/generations": {why: "as chat"},
 	"POST /images/edits": {why: "as chat"}, "POST /images/variations": {why: "as chat"},
 	"POST /audio/speech": {why: "as chat"}, "POST /audio/transcriptions": {why: "as chat"},

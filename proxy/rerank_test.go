@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -53,4 +54,9 @@ func TestRerank(t *testing.T) {
 	if n := r.fake.Totals().Requests; n > sent+1 { // the job
 		t.Errorf("%d refused requests were sent", n-sent)
 	}
+	limit := requestLimit("rankings", budget.User, 1)
+	limit.Endpoints = []string{"/v1/rerank"}
+	r.limitRequests(limit)
+	r.call(http.MethodPost, "/v1/rerank", `{"model":"ranker",`+rest+`}`)
+	r.call(http.MethodPost, "/v2/rerank", `{"model":"ranker",`+rest+`}`).refusedBy(t, "at the alias", "rankings")
 }

@@ -116,9 +116,7 @@ func (s *Server) table() map[string]route {
 		},
 	}
 	for _, ep := range wire.Endpoints() {
-		for _, path := range ep.Traits().Paths() {
-			table[path] = route{name: string(ep), scope: string(ep), priced: true, serve: s.calls.metered(ep)}
-		}
+		table[ep.Path()] = route{name: string(ep), scope: string(ep), priced: true, serve: s.calls.metered(ep)}
 	}
 	s.addOperations(table)
 	for path, methods := range wire.ServedMethods() {
@@ -222,7 +220,7 @@ func plainPath(path string) string {
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path
 	}
-	return path
+	return wire.Canonical(path)
 }
 
 // singleSlashes replaces repeated slashes by one. Base URLs that end in a slash cause them, and a redirect

@@ -79,9 +79,15 @@ const (
 // never changes after that.
 var table = map[Endpoint]*Traits{}
 
+// aliases are the paths of the rows by their aliases.
+var aliases = map[string]string{}
+
 // endpoint adds a row.
 func endpoint(name Endpoint, t Traits) Endpoint {
 	table[name] = &t
+	for _, alias := range t.Aliases {
+		aliases[alias] = t.Path
+	}
 	return name
 }
 
@@ -100,8 +106,11 @@ func (e Endpoint) Traits() *Traits {
 // endpoint.
 func (e Endpoint) Path() string { return e.Traits().Path }
 
-// Paths are the paths at which callers find it, without /v1.
-func (t *Traits) Paths() []string { return append([]string{t.Path}, t.Aliases...) }
+// Canonical returns the path of the endpoint of which a path is an alias, so that limits and records know one; else the path
+// itself. Both are without /v1.
+func Canonical(path string) string {
+	return cmp.Or(aliases[path], path)
+}
 
 // Created reports whether ep creates pictures, speech or transcripts.
 func (e Endpoint) Created() bool { return e.Traits().Makes >= Pictures }

@@ -20,8 +20,8 @@ var (
 		fields: responsesFields, content: []string{"output"}, complete: hasItems,
 	})
 	_ = endpoint(ResponsesTokens, Traits{
-		Path: "/responses/input_tokens", Free: true, Dialogue: true, Responses: true, fields: responsesFields,
-		content: []string{"input_tokens"}, complete: hasItems,
+		Path: "/responses/input_tokens", Free: true, Dialogue: true, Responses: true, OutputField: "max_output_tokens",
+		fields: responsesFields, content: []string{"input_tokens"}, complete: hasItems,
 	})
 )
 

@@ -68,9 +68,7 @@ var served = []string{
 func ServedMethods() map[string][]string {
 	out := make(map[string][]string, len(served)+len(table))
 	for _, ep := range Endpoints() {
-		for _, path := range ep.Traits().Paths() {
-			out[path] = []string{http.MethodPost}
-		}
+		out[ep.Path()] = []string{http.MethodPost}
 	}
 	for _, line := range served {
 		methods, path, _ := strings.Cut(line, " ")

@@ -88,7 +88,7 @@ func (Dialect) Check(a dialect.Account) []dialect.Problem {
 				"use model_map",
 		})
 	}
-	path := a.BaseURL.Path
+	path := strings.TrimRight(a.BaseURL.Path, "/")
 	if strings.Contains(path, "/openai") {
 		found = append(found, dialect.Problem{Field: "base_url", Text: "has too many path segments; " + example})
 	}
