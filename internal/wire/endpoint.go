@@ -106,8 +106,8 @@ func (e Endpoint) Traits() *Traits {
 // endpoint.
 func (e Endpoint) Path() string { return e.Traits().Path }
 
-// Canonical returns the path of the endpoint of which a path is an alias, so that limits and records know one; else the path
-// itself. Both are without /v1.
+// Canonical returns the path of the endpoint of which a path is an alias, so that limits and records know one;
+// else the path itself. Both are without /v1.
 func Canonical(path string) string {
 	return cmp.Or(aliases[path], path)
 }
