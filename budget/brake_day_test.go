@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/randtest"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -65,7 +66,7 @@ func (d *day) kinds() map[string]int {
 // long form for 100,000 sessions.
 func TestBrakesOfADay(t *testing.T) {
 	sessions := 2_400
-	if soak {
+	if randtest.Long() {
 		sessions = 100_000
 	}
 	d := &day{t: t, rdb: shared(t), now: start}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/randtest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -149,7 +150,7 @@ func TestBucketOfManyCalls(t *testing.T) {
 	rdb := shared(t)
 	for _, most := range []int{6, 12, 40, 150} {
 		var worst int64
-		for seed := range uint64(rounds(2, 200)) {
+		for seed := range uint64(randtest.Rounds(2, 200)) {
 			over, err := manyCalls(t, rdb, loaded, seed, most, 400)
 			if err != nil {
 				t.Fatalf("%d calls at once, seed %d: %v", most, seed, err)

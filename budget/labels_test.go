@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/randtest"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -28,7 +29,7 @@ func TestLabelRecord(t *testing.T) {
 // those of the ledger; and Redis deletes the states of many sessions within two minutes of their
 // windows of a second, and those of open calls when the calls have ended.
 func TestManySessions(t *testing.T) {
-	sessions := rounds(2_000, 100_000)
+	sessions := randtest.Rounds(2_000, 100_000)
 	server := redistest.Start(t)
 	rdb := server.Client()
 	s := New(rdb, Options{SumLabels: []string{"project"}})

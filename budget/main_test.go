@@ -1,8 +1,6 @@
 package budget
 
 import (
-	"flag"
-	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -12,10 +10,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	checks := strconv.Itoa(rounds(30, 3000)) // of rapid; the command line may override it
-	if err := flag.Set("rapid.checks", checks); err != nil {
-		panic(err)
-	}
+	randtest.Checks(30, 3000)
 	randtest.Rapid()
 	goleak.VerifyTestMain(m, redistest.IgnoreDials())
 }

@@ -57,7 +57,7 @@ func TestHistories(t *testing.T) {
 // them.
 func TestLongHistories(t *testing.T) {
 	seed, rdb := randtest.Seed(t), shared(t)
-	for i := range rounds(10, 4000) {
+	for i := range randtest.Rounds(10, 4000) {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		if err := runHistory(t, rdb, loaded, 120, rng.IntN); err != nil {
 			t.Fatalf("LLMGUARD_SEED=%d history %d: %v", seed, i, err)
@@ -68,7 +68,7 @@ func TestLongHistories(t *testing.T) {
 // TestHistoriesOnMiniredis runs histories on miniredis, because dev may run on it.
 func TestHistoriesOnMiniredis(t *testing.T) {
 	rdb := onMiniredis(t)
-	for i := range rounds(2, 100) {
+	for i := range randtest.Rounds(2, 100) {
 		rng := rand.New(rand.NewPCG(7, uint64(i)))
 		if err := runHistory(t, rdb, loaded, 80, rng.IntN); err != nil {
 			t.Fatalf("history %d: %v", i, err)

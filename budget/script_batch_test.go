@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/randtest"
 )
 
 // TestJoinedScriptsDoTheSame holds and settles at random, in large batches: joined runs reply and
@@ -17,7 +18,7 @@ import (
 func TestJoinedScriptsDoTheSame(t *testing.T) {
 	joined, single := shared(t), shared(t)
 	together := map[string]int{}
-	for seed := range uint64(rounds(3, 300)) {
+	for seed := range uint64(randtest.Rounds(3, 300)) {
 		w := newTwins(t, joined, single, seed)
 		for range 10 {
 			w.holds()

@@ -288,7 +288,7 @@ func TestVirtualHistories(t *testing.T) {
 // them.
 func TestVirtualLongHistories(t *testing.T) {
 	seed, rdb := randtest.Seed(t), shared(t)
-	for i := range rounds(8, 2000) {
+	for i := range randtest.Rounds(8, 2000) {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		if err := runPairing(t, rdb, loaded, 250, rng.IntN); err != nil {
 			t.Fatalf("LLMGUARD_SEED=%d history %d: %v", seed, i, err)

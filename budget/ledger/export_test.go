@@ -18,6 +18,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/randtest"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -226,7 +227,7 @@ func TestExportKilled(t *testing.T) {
 		return lines
 	}
 	var want []string
-	for round := range 6 {
+	for round := range randtest.Rounds(6, 300) {
 		had := written()
 		child := redistest.Process(t, os.Args[0], "-test.run=^$")
 		child.Env = append(os.Environ(), "LEDGER_TEST_EXPORT="+server.Addr, "LEDGER_TEST_DIR="+dir, "LEDGER_TEST_ORG="+f.org)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
@@ -26,9 +27,15 @@ func TestMain(m *testing.M) {
 	if addr := os.Getenv("LEDGER_TEST_EXPORT"); addr != "" {
 		exportUntilKilled(addr, os.Getenv("LEDGER_TEST_DIR"), os.Getenv("LEDGER_TEST_ORG"))
 	}
+	randtest.Checks(30, 3000)
 	randtest.Rapid()
-	os.Exit(redistest.ForPackage(m, &server))
+	goleak.VerifyTestMain(packageServer{m}, redistest.IgnoreDials())
 }
+
+// packageServer runs the tests beside the server that they share.
+type packageServer struct{ m *testing.M }
+
+func (s packageServer) Run() int { return redistest.ForPackage(s.m, &server) }
 
 // start is the first instant of tests that move the clock: a Wednesday.
 var start = time.Date(2026, 11, 18, 10, 20, 30, 123_456_000, time.UTC)

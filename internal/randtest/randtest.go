@@ -23,7 +23,7 @@ func Seed(tb testing.TB) uint64 {
 			tb.Fatalf("LLMGUARD_SEED: %v", err)
 		}
 		seed = given
-	case long():
+	case Long():
 		seed = uint64(time.Now().UnixNano())
 	}
 	tb.Logf("LLMGUARD_SEED=%d", seed)
@@ -32,7 +32,7 @@ func Seed(tb testing.TB) uint64 {
 
 // Rapid seeds pgregory.net/rapid, for TestMain; the flag -rapid.seed takes precedence.
 func Rapid() {
-	if long() {
+	if Long() {
 		return
 	}
 	if f := flag.Lookup("rapid.seed"); f != nil {
@@ -40,4 +40,20 @@ func Rapid() {
 	}
 }
 
-func long() bool { return os.Getenv("LLMGUARD_SOAK") != "" }
+// Rounds returns how often to try something: short, or long in the long form.
+func Rounds(short, long int) int {
+	if Long() {
+		return long
+	}
+	return short
+}
+
+// Checks sets how many cases rapid tries, for TestMain; the flag -rapid.checks takes precedence.
+func Checks(short, long int) {
+	if f := flag.Lookup("rapid.checks"); f != nil {
+		_ = f.Value.Set(strconv.Itoa(Rounds(short, long))) // always a number
+	}
+}
+
+// Long reports whether the long form of tests runs: hours instead of minutes.
+func Long() bool { return os.Getenv("LLMGUARD_SOAK") != "" }

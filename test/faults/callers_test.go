@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,17 +19,6 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
-
-// soak selects the long tests: minutes instead of seconds.
-var soak = os.Getenv("LLMGUARD_SOAK") != ""
-
-// rounds returns short, or long in the long form.
-func rounds(short, long int) int {
-	if soak {
-		return long
-	}
-	return short
-}
 
 const (
 	userBudget = 1000 // of each user

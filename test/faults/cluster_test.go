@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/randtest"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -15,7 +16,7 @@ func TestCluster(t *testing.T) {
 	l := newCallers(t, 2*time.Second, 4, group.Client(), group.Client())
 	l.forgets = true
 	l.start(8)
-	l.more(rounds(100, 10_000))
+	l.more(randtest.Rounds(100, 10_000))
 
 	const slot = "lg:{org0}:ledger" // in the first org's slot
 	from := group.Owner(slot)

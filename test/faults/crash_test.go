@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/randtest"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
@@ -29,7 +30,7 @@ func TestRedisKilled(t *testing.T) {
 			l.forgets = sync != "always"
 			l.start(8)
 			var killed time.Time
-			for range rounds(2, 100) {
+			for range randtest.Rounds(2, 100) {
 				l.more(100)
 				killed = time.Now()
 				server.Kill()
@@ -126,7 +127,7 @@ func TestOperatorAtWork(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range rounds(1, 30) {
+	for range randtest.Rounds(1, 30) {
 		do("client", "kill", "type", "normal", "skipme", "yes")
 		l.again()
 		do("script", "flush")

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/randtest"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -28,7 +29,7 @@ func TestSentinelFailover(t *testing.T) {
 			l := newCallers(t, 2*time.Second, 2, group.Client(), group.Client())
 			l.forgets = true
 			l.start(8)
-			l.more(rounds(100, 10_000))
+			l.more(randtest.Rounds(100, 10_000))
 			if test.lags {
 				network.Set(fault{Kind: "timeout", Values: map[string]any{"timeout": 0}})
 				l.more(50)

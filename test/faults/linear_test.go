@@ -147,7 +147,7 @@ func TestLinearizable(t *testing.T) {
 		t.Run(string(shape.Kind), func(t *testing.T) {
 			l := newLinear(t, shape)
 			verdicts := map[string]int{}
-			for i := range rounds(40, 20_000) {
+			for i := range randtest.Rounds(40, 20_000) {
 				history := l.run(fmt.Sprintf("org%d", i), seed+uint64(i))
 				for _, op := range history {
 					verdicts[op.Input.(linearIn).op+" "+op.Output.(linearOut).verdict]++

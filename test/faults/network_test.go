@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/randtest"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
@@ -38,7 +39,7 @@ func TestNetworkFaults(t *testing.T) {
 			network := newLink(t, server.Addr)
 			l := newCallers(t, time.Second, 1, redisconn.Open(redisconn.Single, redisconn.Options(network.Addr)))
 			l.start(24)
-			for range rounds(1, 60) {
+			for range randtest.Rounds(1, 60) {
 				l.more(50)
 				network.Set(n.fault)
 				if n.answer {
