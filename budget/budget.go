@@ -55,7 +55,7 @@ const (
 
 const (
 	chunkSpan  = 10 * time.Minute    // of call ids whose tombstones share a key
-	recordLife = 32 * 24 * time.Hour // of open holds, renewed with them; longer than any month
+	recordLife = 32 * 24 * time.Hour // of open holds, renewed with them; longer than any month and batch
 	reachBack  = 10 * time.Minute    // clock skew of call ids that tombstones allow for
 	dayMicros  = 24 * hourMicros     // a UTC day
 	hourMicros = 3600 * 1_000_000

@@ -15,29 +15,22 @@ func (s *Store) Adjust(ctx context.Context, a ledger.Adjustment, limits []Limit)
 	if a.Amount == 0 || a.Amount < -MaxAmount || a.Amount > MaxAmount {
 		return ledger.Adjusted{}, fmt.Errorf("budget: an adjustment of %s is not possible", a.Amount)
 	}
-	use, err := s.useOf(ctx, a.Call, limits)
-	if err != nil {
-		return ledger.Adjusted{}, err
-	}
-	return s.Ledger.Adjust(ctx, a, use)
+	return s.Ledger.Adjust(ctx, a, s.useOf(a.Call, limits))
 }
 
 // Resolve decides a charge that Ledger.Reconcile returned. If it is charged, so are the limits, as by Adjust.
 func (s *Store) Resolve(
 	ctx context.Context, e ledger.Entry, r ledger.Resolution, limits []Limit,
 ) (ledger.Adjusted, error) {
-	if !r.Charge {
-		return s.Ledger.Resolve(ctx, e, r, ledger.LimitUse{})
-	}
-	use, err := s.useOf(ctx, e.Call, limits)
-	if err != nil {
-		return ledger.Adjusted{}, err
-	}
-	return s.Ledger.Resolve(ctx, e, r, use)
+	return s.Ledger.Resolve(ctx, e, r, s.useOf(e.Call, limits))
 }
 
-// useOf returns what the limits and the runs of a call counted for it.
-func (s *Store) useOf(ctx context.Context, c ledger.Call, limits []Limit) (out ledger.LimitUse, err error) {
+// useOf finds what the limits and the runs of a call counted for it.
+func (s *Store) useOf(c ledger.Call, limits []Limit) ledger.FindUse {
+	return func(ctx context.Context) (ledger.LimitUse, error) { return s.findUse(ctx, c, limits) }
+}
+
+func (s *Store) findUse(ctx context.Context, c ledger.Call, limits []Limit) (out ledger.LimitUse, err error) {
 	runs, err := findRuns(ctx, s.rdb, c.Org, c.Run.IDs())
 	if err != nil {
 		return out, err

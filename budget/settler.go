@@ -170,7 +170,7 @@ func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time
 	}
 	if !unlisted(e.call.Org) { // caps have no ledger
 		end.entry = ledger.OpenEntry(e.call, e.details)
-		end.sums = e.call.CostSums(s.options.jobLife)
+		end.sums = e.call.CostSums(s.options.jobLife, recordLifeArg)
 	}
 	r := newRequest(ctx, common{
 		script: sc, now: s.clock.given(), place: e.call.Place(), chunk: s.chunks.of(e.call),

@@ -104,7 +104,7 @@ func (s *Store) newLedger() *ledger.Ledger {
 	return ledger.New(ledger.Options{
 		Redis: s.rdb, Pages: s.pages, Places: s.places.ever, Place: s.places.put, Now: s.clock.now, Fault: storeError,
 		Labels: s.settler.labels, Length: o.LedgerLength, Life: o.LedgerLife, RollupLife: o.RollupLife,
-		JobLife: o.JobLife, Log: o.Log, Metrics: o.Metrics,
+		JobLife: o.JobLife, BatchLife: recordLife, Log: o.Log, Metrics: o.Metrics,
 		Adjust: func(ctx context.Context, keysAndArgs ledger.KeysAndArgs) (string, []int64, error) {
 			a, err := r.ask(ctx, r.scripts.adjust, func(now time.Time) ([]string, []any, error) {
 				keys, args, err := keysAndArgs(now)

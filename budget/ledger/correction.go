@@ -78,7 +78,10 @@ type Adjustment struct {
 	Charged bool
 }
 
-// LimitUse is what limits counted, which a correction changes together with the books. Package budget knows how.
+// FindUse finds what limits counted for the call of a correction. Package budget knows how.
+type FindUse func(ctx context.Context) (LimitUse, error)
+
+// LimitUse is what limits counted, which a correction changes together with the books.
 type LimitUse struct {
 	Limits []string // ids, for the audit
 	Runs   []string // ids of the runs among them
@@ -96,13 +99,13 @@ type Adjusted struct {
 
 // Adjust applies an adjustment to the ledger, the day's sums, what limits counted and the audit log, all or nothing.
 // ErrConflict means that the ID was used for something else. Call it by budget.Store.Adjust.
-func (l *Ledger) Adjust(ctx context.Context, a Adjustment, use LimitUse) (Adjusted, error) {
+func (l *Ledger) Adjust(ctx context.Context, a Adjustment, use FindUse) (Adjusted, error) {
 	corrects := a.Call.ID
 	call := a.Call
 	call.ID, call.Attempt = a.ID, 0
 	call.Part = 0 // where the limits count now
 	c := correcting{
-		id: a.ID, call: call, amount: a.Amount, kind: KindAdjust, adjusted: a.Amount, use: use,
+		id: a.ID, call: call, amount: a.Amount, kind: KindAdjust, adjusted: a.Amount, find: use,
 		correction: Correction{Corrects: corrects, By: a.By, Reason: a.Reason}, action: "usage.adjust",
 	}
 	if !ValidID(a.ID) {
@@ -134,7 +137,7 @@ type Resolution struct {
 
 // Resolve removes an entry that Reconcile returned from the list, and charges or drops it.
 // ErrNotListed means that it is already resolved. Call it by budget.Store.Resolve.
-func (l *Ledger) Resolve(ctx context.Context, e Entry, r Resolution, use LimitUse) (Adjusted, error) {
+func (l *Ledger) Resolve(ctx context.Context, e Entry, r Resolution, use FindUse) (Adjusted, error) {
 	if e.listed == "" {
 		return Adjusted{}, ErrNotListed
 	}
@@ -144,7 +147,7 @@ func (l *Ledger) Resolve(ctx context.Context, e Entry, r Resolution, use LimitUs
 		listed: e.listed,
 	}
 	if r.Charge {
-		c.kind, c.action, c.details, c.calls, c.use = KindCharge, "usage.reconcile.charge", e.Details, 1, use
+		c.kind, c.action, c.details, c.calls, c.find = KindCharge, "usage.reconcile.charge", e.Details, 1, use
 		if e.Estimated {
 			c.estimated = e.Cost
 		}
@@ -165,7 +168,8 @@ type correcting struct {
 	correction Correction
 	action     string
 	listed     string
-	use        LimitUse
+	find       FindUse       // nil: limits counted nothing
+	use        LimitUse      // what it found
 	most       *pricing.Nano // that may be given back; nil: anything
 	last       string        // the correction before it when most was read
 }
@@ -173,6 +177,12 @@ type correcting struct {
 func (l *Ledger) correct(ctx context.Context, c correcting) (Adjusted, error) {
 	if err := c.correction.validate(); err != nil {
 		return Adjusted{}, err
+	}
+	if c.find != nil {
+		var err error
+		if c.use, err = c.find(ctx); err != nil {
+			return Adjusted{}, err
+		}
 	}
 	call, err := l.placeFor(ctx, c, l.o.Place(c.call))
 	if err != nil {
@@ -270,7 +280,7 @@ func (l *Ledger) correctArgs(c correcting, place string, now time.Time) (keys []
 	if c.most != nil {
 		args[len(args)-2] = int64(*c.most)
 	}
-	sums := c.call.CostSums(l.o.JobLife.Milliseconds())
+	sums := c.call.CostSums(l.o.JobLife.Milliseconds(), l.o.BatchLife.Milliseconds())
 	args = append(args, len(sums))
 	for _, sum := range sums {
 		names, args = append(names, sum.Name), append(args, sum.Life)

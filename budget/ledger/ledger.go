@@ -36,7 +36,8 @@ type Options struct {
 
 	Length           int64         // of an org's stream of entries, approximately at most
 	Life, RollupLife time.Duration // of entries and of a day's sums
-	JobLife          time.Duration // of the cost of a job, after its last charge
+	// JobLife and BatchLife are how long the cost of a job and of a batch can be read after its last charge.
+	JobLife, BatchLife time.Duration
 
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // nil: not registered
