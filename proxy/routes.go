@@ -148,7 +148,7 @@ func served(routes map[string]route) string {
 			methods = http.MethodPost
 		}
 		stored := slices.ContainsFunc(related, func(r relation) bool { return !at.priced && strings.HasPrefix(path, r.path) })
-		if at.open || stored || strings.HasPrefix(path, "/v2") {
+		if at.open || stored {
 			continue
 		}
 		path = strings.ReplaceAll(path, "*", "{id}")
@@ -248,7 +248,7 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 	if !ok {
 		return route{}, "", wire.NotFound("", "unknown_url",
 			"Unknown request URL: %s %s. This proxy serves %s. For what it does not serve, and why, see %s",
-			r.Method, shorten(r.URL.Path), served(s.routes), notServed)
+			r.Method, shorten(r.URL.Path), s.served, notServed)
 	}
 	if !slices.Contains(found.methods, r.Method) {
 		return route{}, "", wire.MethodNotAllowed(r.Method, found.methods)
@@ -300,5 +300,5 @@ func shorten(s string) string {
 
 // greet answers health checks of clients that request the bare base URL.
 func (s *Server) greet(x *request, r *http.Request, _ string) error {
-	return x.json(http.StatusOK, map[string]string{"object": "llmguard", "serves": served(s.routes)})
+	return x.json(http.StatusOK, map[string]string{"object": "llmguard", "serves": s.served})
 }

@@ -103,6 +103,7 @@ type Server struct {
 	log     *slog.Logger
 	metrics *metrics
 	routes  map[string]route
+	served  string   // what the routes serve, for messages
 	lists   []string // paths of lists of things
 	reads   *reads
 
@@ -131,7 +132,7 @@ func New(o Options) *Server {
 	s.assemble()
 	s.auth.directory.Store(o.Directory)
 	s.routes = s.table()
-	s.lists = lists(s.routes)
+	s.lists, s.served = lists(s.routes), served(s.routes)
 	return s
 }
 
