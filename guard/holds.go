@@ -91,7 +91,7 @@ func (hs *Holds) planOf(c Caller, call ledger.Call, at time.Time) *Plan {
 	p := &Plan{
 		Caller: c, at: at, terms: pricing.Terms{At: at}, free: true, standard: policy.Headers.Standard,
 		Request: &wire.Request{Endpoint: HoldEndpoint, Model: call.Model, OutputLimit: -1, N: 1},
-		Target:  providers.Target{Provider: &providers.Provider{ID: call.Provider}, Model: call.Model},
+		Target:  providers.Target{Provider: providers.Gone(call.Provider), Model: call.Model},
 	}
 	only := c.Org.Providers
 	if call.Provider != "" {
@@ -104,7 +104,7 @@ func (hs *Holds) planOf(c Caller, call ledger.Call, at time.Time) *Plan {
 		}
 	}
 	if p.Price == nil {
-		unpriced := providers.Target{Provider: &providers.Provider{}, Model: unpricedModel}
+		unpriced := providers.Target{Provider: providers.Gone(""), Model: unpricedModel}
 		p.Price, _ = freePrice(unpriced, at) // fails for invalid rates only
 	}
 	p.Target.Pool = string(HoldEndpoint) // it takes no pool's quota

@@ -115,6 +115,25 @@ func TestMembersOfEveryEndpoint(t *testing.T) {
 	}
 }
 
+// TestLimitOfACount: the limit in a request to count tokens keeps its name, which only chats have several of.
+func TestLimitOfACount(t *testing.T) {
+	r := newRig(t)
+	r.vendor(t, &vendor{}, func(p *providers.Provider) { p.LimitField = "max_tokens" })
+	req, err := wire.Scan(wire.ResponsesTokens, []byte(`{"model":"m","input":"x","max_output_tokens":16}`), wire.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := r.guard.Plans.Prepare(r.caller(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range p.edits {
+		if strings.HasPrefix(e.Name, "max_") {
+			t.Errorf("the request is changed: %s: %s", e.Name, e.JSON)
+		}
+	}
+}
+
 // TestToolBesideAFunction checks that a tool that costs money cannot hide in the object of
 // one that does not.
 func TestToolBesideAFunction(t *testing.T) {

@@ -38,6 +38,7 @@ func TestRerank(t *testing.T) {
 		{"two units", "units", documents(101, 10), units("2"), "", false, 2, 0.004 * usd},
 		{"long documents", "units", documents(100, 700), units("2"), "", false, 3, 0.004 * usd},
 		{"cut documents", "units", `"max_tokens_per_doc":400,` + documents(100, 700), units("1"), "", false, 1, 0.002 * usd},
+		{"beside a long query", "units", `"query":"` + strings.Repeat("boat ", 490) + `",` + documents(100, 100), units("10"), "", false, 16, 0.02 * usd},
 		{"objects", "units", `"documents":[{"text":"boat","title":"x"}]`, units("1"), "", false, 1, 0.002 * usd},
 		{"OpenRouter", "units", documents(2, 10), `{"results":[{"index":0}],"usage":{"search_units":1,"total_tokens":150}}`, "", false, 1, 0.002 * usd},
 		{"fewer units than documents", "units", documents(150, 10), units("1"), LowInput, true, 2, 0.004 * usd},
@@ -49,6 +50,7 @@ func TestRerank(t *testing.T) {
 		{"with a template", "tokens", documents(10, 20), tokens(900), "", false, 10*(3+20) + 10*pairTokens, 900 * 50},
 		{"a long query", "tokens", `"query":"` + strings.Repeat("boat ", 100) + `",` + documents(10, 1), tokens(1010), "", false, 10*101 + 10*pairTokens, 1010 * 50},
 		{"hardly any tokens", "tokens", documents(10, 20), tokens(1), LowInput, true, 10*(3+20) + 10*pairTokens, -1},
+		{"read in part", "tokens", `"truncate_prompt_tokens":64,` + documents(10, 200), tokens(640), "", false, 10*(3+200) + 10*pairTokens, 640 * 50},
 		{"no tokens", "tokens", documents(10, 20), `{"results":[{"index":0}]}`, "", true, 10*(3+20) + 10*pairTokens, -1},
 		{"free", "free", documents(10, 20), `{"results":[{"index":0,"relevance_score":1}]}`, "", true, 10*(3+20) + 10*pairTokens, 0},
 	} {
@@ -68,6 +70,9 @@ func TestRerank(t *testing.T) {
 		}
 		if x.model == "units" && p.units.most != x.held || x.model != "units" && (p.Input < x.held || p.Input > 2*x.held) {
 			t.Errorf("%s: held %+v, %d tokens, want %d", x.name, p.units, p.Input, x.held)
+		}
+		if least := pricing.Nano(p.units.least) * (0.002 * usd); x.model == "units" && p.Least() != least {
+			t.Errorf("%s: costs at least %v, want %v", x.name, p.Least(), least)
 		}
 		before, c := r.used(), r.begin(p)
 		err = c.Forward(t.Context(), httptest.NewRecorder(), Forwarding{Header: http.Header{}})
