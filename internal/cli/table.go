@@ -230,16 +230,19 @@ func (f *shownField) isTime() bool {
 // member in JSON, a colon and what a tag would have. It panics for one that the type does not have: columns are
 // chosen before the program does anything.
 func columnsOf(t reflect.Type, names ...string) []shownField {
-	all := taggedFields(t, "col")
 	if len(names) == 0 {
-		return all
+		return taggedFields(t, "col")
 	}
-	var out []shownField
+	fields := reflect.VisibleFields(t) // once: it is slow, and this is done at every start
+	var out, all []shownField
 	for _, name := range names {
 		member, tag, ok := strings.Cut(name, ":")
 		if ok {
-			out = append(out, columnOf(t, member, tag))
+			out = append(out, columnOf(t, fields, member, tag))
 			continue
+		}
+		if all == nil {
+			all = taggedFields(t, "col")
 		}
 		i := slices.IndexFunc(all, func(f shownField) bool { return f.name == name })
 		if i < 0 {
@@ -250,11 +253,13 @@ func columnsOf(t reflect.Type, names ...string) []shownField {
 	return out
 }
 
-// columnOf makes a column of a member, whose name has dots if it is in others.
-func columnOf(t reflect.Type, member, tag string) shownField {
+// columnOf makes a column of a member of a type with these fields. Its name has dots if it is in others.
+func columnOf(t reflect.Type, fields []reflect.StructField, member, tag string) shownField {
 	var index []int
 	for one := range strings.SplitSeq(member, ".") {
-		fields := reflect.VisibleFields(t)
+		if index != nil {
+			fields = reflect.VisibleFields(t)
+		}
 		i := slices.IndexFunc(fields, func(f reflect.StructField) bool {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			return name == one
