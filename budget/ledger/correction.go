@@ -179,10 +179,11 @@ func (l *Ledger) correct(ctx context.Context, c correcting) (Adjusted, error) {
 		return Adjusted{}, err
 	}
 	if c.find != nil {
-		var err error
-		if c.use, err = c.find(ctx); err != nil {
+		use, err := c.find(ctx)
+		if err != nil {
 			return Adjusted{}, err
 		}
+		c.use = use
 	}
 	call, err := l.placeFor(ctx, c, l.o.Place(c.call))
 	if err != nil {
