@@ -107,6 +107,11 @@ func TestGoldenCharges(t *testing.T) {
 		{"one token of command-r7b rounds up", "cohere", "command-r7b", "", Usage{Input: 1}, Terms{}, "1", []at{{1, "0.0375"}}},
 		{"nothing", "openai", "gpt-5", "", Usage{}, Terms{}, "1", nil},
 
+		// Reranking.
+		{"three search units", "cohere", "rerank-v3.5", "", Usage{SearchUnits: 3, Requests: 1}, Terms{}, "1", []at{{3, "2000"}}},
+		{"a search unit of v4.0-pro", "cohere", "rerank-v4.0-pro", "", Usage{Input: 900, SearchUnits: 1, Requests: 1}, Terms{}, "1", []at{{1, "2500"}}},
+		{"rerank-2.5-lite by tokens", "voyage", "rerank-2.5-lite", "", Usage{Input: 1234, Requests: 1}, Terms{}, "1", []at{{1234, "0.02"}}},
+
 		// Dates, to the second.
 		{"sonnet-5-5 before the cache cut", "anthropic", "claude-sonnet-5-5", "2026-10-06T23:59:59Z", Usage{Input: 1000, CachedInput: 1000}, Terms{}, "1", []at{{1000, "0.20"}}},
 		{"sonnet-5-5 after the cache cut", "anthropic", "claude-sonnet-5-5", "2026-10-07T00:00:00Z", Usage{Input: 1000, CachedInput: 1000}, Terms{}, "1", []at{{1000, "0.1"}}},

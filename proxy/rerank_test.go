@@ -36,9 +36,12 @@ func TestRerank(t *testing.T) {
 			t.Errorf("%s: status %d, %.300s, cost %q; want %s for %s", x.body, a.status, a.body, a.header.Get("X-Llmguard-Cost-Usd"), x.contains, x.cost)
 		}
 	}
-	a := r.call(http.MethodPost, "/v1/rerank", `{"model":"rerank-v9",`+rest+`}`, "Prefer", "respond-async")
-	if a.status != http.StatusAccepted {
-		t.Errorf("a job: status %d, %s", a.status, a.body)
+	r.worker(nil)
+	before := len(r.ledger(4))
+	a := r.call(http.MethodPost, "/v1/rerank", `{"model":"rerank-v9",`+rest+`}`, "Prefer", "respond-async, wait=60")
+	if e := r.ledger(before + 1)[before]; a.status != 200 || !strings.Contains(a.body, `"search_units":1`) || e.JobID == "" || e.Cost != 2_000_000 ||
+		e.Usage.SearchUnits != 1 {
+		t.Errorf("a job: status %d, %s, settled as %+v; want one search unit", a.status, a.body, e)
 	}
 	sent := r.fake.Totals().Requests
 	many := `"documents":[` + strings.Repeat(`"a",`, 2048) + `"a"]`
@@ -51,7 +54,7 @@ func TestRerank(t *testing.T) {
 	} {
 		r.call(http.MethodPost, "/v1/rerank", `{"model":"ranker",`+body+`}`).fails(t, 400, code)
 	}
-	if n := r.fake.Totals().Requests; n > sent+1 { // the job
+	if n := r.fake.Totals().Requests; n > sent {
 		t.Errorf("%d refused requests were sent", n-sent)
 	}
 	limit := requestLimit("rankings", budget.User, 1)
