@@ -16,10 +16,10 @@ type vocabBuilder struct {
 	parts  []uint64 // merge with the next part << 32 | token
 }
 
-// Sizes of the tables except those of short members: for pairs, 4/3 slots of eight bytes, 12 bytes
-// of parts and prefix, and at most 2.3 cells of the trie; slabBesides is the rest.
+// Sizes of the tables except those of short members: for pairs, 4/3 slots of eight bytes, and 8 bytes
+// of parts; slabBesides is the rest.
 const (
-	slabPerToken = 40
+	slabPerToken = 19
 	slabBesides  = 7 << 18
 )
 

@@ -142,16 +142,16 @@ func TestTrie(t *testing.T) {
 			t.Fatal(err)
 		}
 		for id, token := range vocabulary(t, enc) {
-			if got, n := c.trie.longest(token); got>>groupBits != uint32(id) || n != len(token) {
+			if got, n := c.trie().longest(token); got>>groupBits != uint32(id) || n != len(token) {
 				t.Fatalf("%v: the longest token of %q is %d of %d bytes, want %d", enc, token, got>>groupBits, n, id)
 			}
 			info, prefix := c.info[id], uint32(id)
 			if len(token) > 1 {
-				prefix, _ = c.trie.longest(token[:len(token)-1])
+				prefix, _ = c.trie().longest(token[:len(token)-1])
 				prefix >>= groupBits
 			}
-			if info.size() != len(token) || c.prefix[id]>>groupBits != prefix {
-				t.Fatalf("%v: %q has size %d and prefix %d, want %d", enc, token, info.size(), c.prefix[id]>>groupBits, prefix)
+			if info.size() != len(token) || c.trie().prefix[id]>>groupBits != prefix {
+				t.Fatalf("%v: %q has size %d and prefix %d, want %d", enc, token, info.size(), c.trie().prefix[id]>>groupBits, prefix)
 			}
 		}
 	}

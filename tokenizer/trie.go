@@ -12,8 +12,9 @@ import (
 // byte b is the cell base^b, if that cell is marked as such. No two nodes have the same base, so
 // the byte alone identifies the parent of a cell.
 type trie struct {
-	cells []uint64 // base<<37 | used<<36 | byte<<28 | token+1, which is 0 without one
-	root  uint64   // as a cell
+	cells  []uint64 // base<<37 | used<<36 | byte<<28 | token+1, which is 0 without one
+	root   uint64   // as a cell
+	prefix []uint32 // longest proper prefix that is a token, per rank; itself without one
 }
 
 const (
@@ -62,17 +63,17 @@ type trieToken struct {
 	start, end, id uint32
 }
 
-// newTrie builds the trie of the tokens in blob, whose ends are given in order of their ids, and
-// records the longest proper prefix of each token in prefix.
-func newTrie(blob []byte, ends []uint32, prefix []uint32, s *slab) trie {
-	b := &trieBuilder{blob: blob, tokens: sortTokens(blob, ends), prefix: prefix}
+// newTrie builds the trie of the tokens in blob, whose ends are given in order of their ids.
+func newTrie(blob []byte, ends []uint32) *trie {
+	b := &trieBuilder{blob: blob, tokens: sortTokens(blob, ends), prefix: make([]uint32, len(ends))}
 	b.grow()
 	b.open = b.open[:0]
 	var root uint64
 	b.place(&root, 0, len(b.tokens), 0, none)
+	s := newSlab(8 * len(b.cells))
 	cells := carve[uint64](s, len(b.cells))
 	copy(cells, b.cells)
-	return trie{cells, root}
+	return &trie{cells, root, b.prefix}
 }
 
 // sortTokens returns the tokens in order of their bytes.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"sync"
 )
 
 // spec describes where the ranks of an encoding are and how its patterns split.
@@ -71,10 +72,9 @@ type vocab struct {
 	blob       []byte
 	listed     *filter // the tokens of 2 to 15 bytes
 
-	seams  *seams
-	trie   trie
-	info   []tokenInfo // per rank
-	prefix []uint32    // longest proper prefix that is a token, per rank; itself without one
+	seams *seams
+	trie  func() *trie // builds it in the first call: only long pieces need it
+	info  []tokenInfo  // per rank
 }
 
 // newVocab reads the rank file of sp and builds the tables.
@@ -104,7 +104,7 @@ func newVocab(sp spec) (*vocab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", sp.file, err)
 	}
-	b.trie = newTrie(blob, ends, b.prefix, b.slab)
+	b.trie = sync.OnceValue(func() *trie { return newTrie(blob, ends) })
 	return b.vocab, nil
 }
 
@@ -114,7 +114,7 @@ func (v *vocab) size(tokens int, bits uint8, s *slab) {
 	v.mid, v.midShift = carve[[2]uint64](s, 1<<(bits-2)), 66-bits
 	v.long, v.longShift = carve[uint64](s, 1<<(bits-5)), 69-bits
 	v.listed, v.seams = &carve[filter](s, 1)[0], &carve[seams](s, 1)[0]
-	v.info, v.prefix = carve[tokenInfo](s, tokens), carve[uint32](s, tokens)
+	v.info = carve[tokenInfo](s, tokens)
 	v.bytes, v.chars = carve[byteMerge](s, 1<<16), &carve[wideChars](s, 1)[0]
 	for i := range v.bytes {
 		v.bytes[i] = noByteMerge

@@ -92,7 +92,8 @@ func (c *codec) walk(p []byte, w *walker) (int, bool) {
 	pos := 0
 	last := none
 	marked := false
-	token, size := c.trie.longest(p)
+	t := c.trie()
+	token, size := t.longest(p)
 	budget := 4*len(p) + 256
 	for {
 		end := pos + size
@@ -106,10 +107,10 @@ func (c *codec) walk(p []byte, w *walker) (int, bool) {
 				break
 			}
 			pos, last = end, token
-			token, size = c.trie.longest(p[pos:])
+			token, size = t.longest(p[pos:])
 			continue
 		}
-		if shorter := c.prefix[token>>groupBits]; shorter != token {
+		if shorter := t.prefix[token>>groupBits]; shorter != token {
 			token, size = shorter, c.info[shorter>>groupBits].size()
 			continue
 		}
