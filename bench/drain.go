@@ -19,6 +19,7 @@ import (
 	"github.com/llmguard/llmguard/bench/child"
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/goredis"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
@@ -109,11 +110,12 @@ func (d *drain) open(ctx context.Context) error {
 	if err := d.rdb.FlushAll(ctx).Err(); err != nil {
 		return err
 	}
-	scripts := redisconn.Joined(d.rdb, budget.Join(d.rdb))
+	rdb := goredis.New(d.rdb)
+	scripts := redisconn.Joined(rdb, budget.Join(rdb))
 	quiet := slog.New(slog.DiscardHandler)
-	d.store = budget.New(d.rdb, budget.Options{Scripts: scripts, Log: quiet})
+	d.store = budget.New(rdb, budget.Options{Scripts: scripts, Log: quiet})
 	var err error
-	d.queue, err = queue.New(d.rdb, []queue.Pool{{ID: drainPool, MaxJobs: -1, MaxBytes: -1}},
+	d.queue, err = queue.New(rdb, []queue.Pool{{ID: drainPool, MaxJobs: -1, MaxBytes: -1}},
 		queue.Options{Scripts: scripts, Log: quiet})
 	return err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/bench/population"
-	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 )
 
 // populate runs the simulation of docs/scaling.md on its own Redis.
@@ -45,7 +45,7 @@ func populate(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	defer server.Stop()
-	rdb := redis.NewClient(redisconn.Options(server.Addr).Simple())
+	rdb := redis.NewClient(driver.Options(server.Addr).Simple())
 	defer rdb.Close()
 
 	fmt.Fprintf(stdout, "%d processors shared by callers and Redis; %d users, Zipf %.2f, %d calls, %d callers\n\n",

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmguard/llmguard/bench/child"
-	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 )
 
 // masters is the number of servers of the cluster that spread measures.
@@ -139,7 +139,7 @@ func (s *spreading) start(ctx context.Context, dir string) error {
 		if err := p.WaitFor(ctx, startPatience, child.Dial); err != nil {
 			return err
 		}
-		one := redis.NewClient(redisconn.Options(addr).Simple())
+		one := redis.NewClient(driver.Options(addr).Simple())
 		err = one.ClusterAddSlotsRange(ctx, i*slots/masters, (i+1)*slots/masters-1).Err()
 		for n := range s.addrs {
 			_, port, _ := net.SplitHostPort(s.addrs[n])
@@ -172,7 +172,7 @@ func (s *spreading) start(ctx context.Context, dir string) error {
 // whole waits until every master knows the others.
 func (s *spreading) whole(ctx context.Context) error {
 	for _, addr := range s.addrs {
-		one := redis.NewClient(redisconn.Options(addr).Simple())
+		one := redis.NewClient(driver.Options(addr).Simple())
 		defer one.Close()
 		for {
 			text, err := one.ClusterInfo(ctx).Result()
@@ -237,7 +237,7 @@ func (s *spreading) used(ctx context.Context) (cpu []time.Duration, runs int, er
 		cpu = append(cpu, d)
 	}
 	for _, addr := range s.addrs {
-		one := redis.NewClient(redisconn.Options(addr).Simple())
+		one := redis.NewClient(driver.Options(addr).Simple())
 		text, err := one.Info(ctx, "commandstats").Result()
 		if err := errors.Join(err, one.Close()); err != nil {
 			return nil, 0, err

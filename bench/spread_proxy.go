@@ -14,7 +14,9 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/goredis"
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -35,10 +37,11 @@ func serveSpread(ctx context.Context, args []string, stdout io.Writer) error {
 	if err := fs.Parse(args[1:]); err != nil {
 		return err
 	}
-	rdb := redisconn.Open(redisconn.Cluster, redisconn.Options(strings.Split(*addrs, ",")...))
+	rdb := driver.Open(driver.Cluster, driver.Options(strings.Split(*addrs, ",")...))
 	defer rdb.Close()
-	p.store = budget.New(rdb, budget.Options{
-		Lease: time.Hour, Scripts: redisconn.Joined(rdb, budget.Join(rdb)),
+	db := goredis.New(rdb)
+	p.store = budget.New(db, budget.Options{
+		Lease: time.Hour, Scripts: redisconn.Joined(db, budget.Join(db)),
 		Spread: func(string) budget.Spread { return budget.Spread{Parts: int(p.parts.Load()), By: budget.User} },
 	})
 	return listen(ctx, &http.Server{Handler: p}, "", stdout)

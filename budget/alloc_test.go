@@ -8,6 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -19,7 +21,7 @@ func ordinary(tb testing.TB) (s *Store, limits []Limit, call func(n int) ledger.
 		{ID: "month", Subject: Org, Metric: Cost, Shape: Shape{Kind: Window, Amount: 1e12, Window: 30 * 24 * time.Hour}},
 		{ID: "minute", Subject: User, Metric: Requests, Shape: Shape{Kind: Bucket, Amount: 1000, Refill: 1000, Per: time.Minute}},
 	}
-	return New(rdb, Options{Tail: -1}), limits, func(n int) ledger.Call {
+	return New(redistest.DB(rdb), Options{Tail: -1}), limits, func(n int) ledger.Call {
 		return ledger.Call{
 			ID: fmt.Sprintf("01kakn3mv8%016d", n), Org: "acme", User: "alice", Key: "k1", IP: "10.0.0.1", Model: "gpt-4o-mini",
 			Provider: "openai", Endpoint: "chat.completions", PriceVersion: "2026-01-01",
@@ -58,12 +60,12 @@ func TestAllocations(t *testing.T) {
 	one := call(0)
 	held, hold := holdRequestOf(t, s, limits, one)
 	settle := settleRequestOf(t, s, held)
-	var holds, settles []redis.Cmder
+	var holds, settles []redisconn.Reply
 	for i := range 16 {
 		h, r := holdRequestOf(t, s, limits, call(i))
 		holds, settles = append(holds, r), append(settles, settleRequestOf(t, s, h))
 	}
-	join := func(cmds []redis.Cmder) func() {
+	join := func(cmds []redisconn.Reply) func() {
 		return func() {
 			f := &joined{}
 			f.sort(cmds)

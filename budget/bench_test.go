@@ -34,8 +34,8 @@ return { ok and 1 or 0, string.format('%.0f', level) }
 // bareBucket formats numbers as our own scripts do; plainBucket passes numbers to redis.call, as
 // most limiters do.
 var (
-	bareBucket  = redis.NewScript(bareText)
-	plainBucket = redis.NewScript(strings.NewReplacer(
+	bareBucket  = redisconn.NewScript(bareText)
+	plainBucket = redisconn.NewScript(strings.NewReplacer(
 		"string.format('%.0f', level), 'ts', string.format('%.0f', now)", "level, 'ts', now").Replace(bareText))
 )
 
@@ -86,12 +86,12 @@ func BenchmarkServerTime(b *testing.B) {
 		}
 		holds := make([]*Hold, n+1)
 		sums["bare"] += serverTime(b, rdb, n, func(i int) {
-			if err := bareBucket.Run(ctx, rdb, []string{"bare" + strconv.Itoa(i%100)}, 1e12, 5e6, 1000).Err(); err != nil {
+			if err := bareBucket.Run(ctx, redistest.DB(rdb), []string{"bare" + strconv.Itoa(i%100)}, 1e12, 5e6, 1000).Err(); err != nil {
 				b.Fatal(err)
 			}
 		})
 		sums["plain"] += serverTime(b, rdb, n, func(i int) {
-			if err := plainBucket.Run(ctx, rdb, []string{"plain" + strconv.Itoa(i%100)}, 1e12, 5e6, 1000).Err(); err != nil {
+			if err := plainBucket.Run(ctx, redistest.DB(rdb), []string{"plain" + strconv.Itoa(i%100)}, 1e12, 5e6, 1000).Err(); err != nil {
 				b.Fatal(err)
 			}
 		})
@@ -122,12 +122,12 @@ func BenchmarkServerTime(b *testing.B) {
 // callers whose scripts are joined.
 func BenchmarkClient(b *testing.B) {
 	rdb := shared(b)
-	line := redisconn.Joined(rdb, Join(rdb))
+	line := redisconn.Joined(redistest.DB(rdb), Join(redistest.DB(rdb)))
 	for _, way := range []struct {
 		name    string
 		scripts Scripts
 		callers int64
-	}{{"one by one", rdb, 1}, {"together", line, 16}} {
+	}{{"one by one", redistest.DB(rdb), 1}, {"together", line, 16}} {
 		f := newFixture(b, rdb, Options{Scripts: way.scripts})
 		f.clock.fake = nil
 		f.now.Store(time.Now().UnixMicro())
@@ -182,7 +182,7 @@ func BenchmarkClient(b *testing.B) {
 }
 
 // bareArgs takes the arguments of a hold and does nothing with them.
-var bareArgs = redis.NewScript(`return "held,1,2,3,4,5;1,2,3,4,5;1,2,3,4"`)
+var bareArgs = redisconn.NewScript(`return "held,1,2,3,4,5;1,2,3,4,5;1,2,3,4"`)
 
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage

@@ -70,7 +70,7 @@ func TestBrakesOfADay(t *testing.T) {
 		sessions = 100_000
 	}
 	d := &day{t: t, rdb: shared(t), now: start}
-	d.store = New(d.rdb, Options{})
+	d.store = New(redistest.DB(d.rdb), Options{})
 	d.store.clock.fake = func() int64 { return d.now.UnixMicro() }
 	var limits []Limit
 	for i, rule := range []BrakeRule{

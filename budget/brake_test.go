@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/randtest"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 func brake(t *testing.T, rule BrakeRule) *Brake {
@@ -135,7 +136,7 @@ func TestBrakeCounters(t *testing.T) {
 	seed, rdb := randtest.Seed(t), shared(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	org, now := "acme", start
-	store := New(rdb, Options{})
+	store := New(redistest.DB(rdb), Options{})
 	store.clock.fake = func() int64 { return now.UnixMicro() }
 	virtual := NewVirtual(Options{})
 	brakes := []*Brake{
@@ -230,7 +231,7 @@ func TestBrakeCounters(t *testing.T) {
 // TestBrakesBesideFiftyLimits: the counters of as many brakes as an org can have fit beside as many limits
 // as a call can have.
 func TestBrakesBesideFiftyLimits(t *testing.T) {
-	store := New(shared(t), Options{})
+	store := New(redistest.DB(shared(t)), Options{})
 	var limits []Limit
 	for i := range maxLimits {
 		limits = append(limits, costLimit(fmt.Sprintf("limit%d", i), Org, hour(1000)))

@@ -19,14 +19,14 @@
 package budget
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget/journal"
 	"github.com/llmguard/llmguard/internal/capacity"
@@ -153,7 +153,4 @@ func (o Options) withDefaults() Options {
 }
 
 // Scripts runs scripts: a client of Redis, or a redisconn.Coalescer.
-type Scripts interface {
-	redis.Scripter
-	Process(ctx context.Context, cmd redis.Cmder) error
-}
+type Scripts = redisconn.Scripts

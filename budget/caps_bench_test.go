@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 var cpuUsed = regexp.MustCompile(`used_cpu_(?:sys|user):([\d.]+)`)
@@ -37,7 +38,7 @@ func BenchmarkCaps(b *testing.B) {
 	const n = 5000
 	ctx := b.Context()
 	rdb := shared(b)
-	scripts := redisconn.Joined(rdb, Join(rdb))
+	scripts := redisconn.Joined(redistest.DB(rdb), Join(redistest.DB(rdb)))
 	caps := []Cap{{Limits: []Limit{costLimit("month", Org, Shape{Kind: Calendar, Amount: 1e15, Calendar: "month"})}}}
 	var org, capped float64
 	for b.Loop() {

@@ -244,7 +244,7 @@ func TestCapShares(t *testing.T) {
 // TestCapForgotten: an acknowledged call that the store lost is counted again.
 func TestCapForgotten(t *testing.T) {
 	rdb, caps, ctx := shared(t), everybody(1000), t.Context()
-	s := New(rdb, Options{Tail: time.Minute})
+	s := New(redistest.DB(rdb), Options{Tail: time.Minute})
 	h, err := s.Hold(ctx, Terms{Caps: caps, Call: shareCall("ann", 1), Max: cost(100), Expected: cost(100)})
 	if err != nil {
 		t.Fatal(err)

@@ -176,7 +176,7 @@ func TestCapCrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.pass(2 * time.Minute)
-		heir := New(rdb, Options{}) // another process
+		heir := New(redistest.DB(rdb), Options{}) // another process
 		heir.clock.fake = f.now.Load
 		f.seenForLong()
 		if err := heir.Expiry.sweepDue(ctx); err != nil {
@@ -226,7 +226,7 @@ func TestCapExtend(t *testing.T) {
 func TestCapCrowd(t *testing.T) {
 	rdb := shared(t)
 	f, caps := newFixture(t, rdb, Options{}), everybody(1000)
-	stores := []*Store{New(rdb, Options{}), New(rdb, Options{})}
+	stores := []*Store{New(redistest.DB(rdb), Options{}), New(redistest.DB(rdb), Options{})}
 	var charged, admitted, refused atomic.Int64
 	var all sync.WaitGroup
 	for i := range 16 {

@@ -20,7 +20,7 @@ func TestClusterScripts(t *testing.T) {
 	ctx := t.Context()
 	nodes := map[*redistest.Server]bool{}
 	for i := range 8 {
-		s := New(rdb, Options{})
+		s := New(redistest.DB(rdb), Options{})
 		org := fmt.Sprintf("org%d", i)
 		nodes[group.Owner(ledger.Key(org, ""))] = true
 		limits := []Limit{

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmguard/llmguard/budget/ledger"
@@ -119,13 +118,9 @@ func splitState(name string) (limit, subject string) {
 // scan calls fn with pages of the keys that match; all of them must be in the slot of the pattern's
 // hash tag.
 func (p *places) scan(ctx context.Context, match string, fn func(keys []string) error) error {
-	node := p.rdb
-	if cluster, ok := p.rdb.(*redis.ClusterClient); ok {
-		master, err := cluster.MasterForKey(ctx, match)
-		if err != nil {
-			return storeError("scan", err)
-		}
-		node = master
+	node, err := p.rdb.PrimaryOf(ctx, match)
+	if err != nil {
+		return storeError("scan", err)
 	}
 	var cursor uint64
 	for {

@@ -16,7 +16,7 @@ import (
 func TestResetCounters(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client()
-	s := New(rdb, Options{Lease: time.Hour})
+	s := New(redistest.DB(rdb), Options{Lease: time.Hour})
 	limits := []Limit{
 		{ID: "month", Subject: Org, Metric: Requests, Shape: Shape{Kind: Calendar, Amount: 1e6, Calendar: "month", Location: time.UTC}},
 		{ID: "day", Subject: User, Metric: Requests, Shape: Shape{Kind: Window, Amount: 1000, Window: 24 * time.Hour}},

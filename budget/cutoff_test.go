@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -95,7 +96,7 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 	t.Run("expired within a day", func(t *testing.T) {
 		f, l := far(t, rdb)
 		h, other := f.hold(t.Context(), cutOffLimits, 100), f.hold(t.Context(), cutOffLimits, 100)
-		near := New(rdb, Options{})
+		near := New(redistest.DB(rdb), Options{})
 		near.clock.fake = f.now.Load
 		l.cut.Store(true)
 		if err := f.Later(t.Context(), []Settle{{h, &Settlement{Actual: cost(40)}}}, nil); err != nil {
@@ -124,7 +125,7 @@ func TestCutOffChargesNothingTwice(t *testing.T) {
 		if err := f.Later(t.Context(), []Settle{{h, &Settlement{Actual: cost(40)}}}, nil); err != nil {
 			t.Fatal(err)
 		}
-		near := New(rdb, Options{})
+		near := New(redistest.DB(rdb), Options{})
 		near.clock.fake = f.now.Load
 		f.pass(2 * time.Minute)
 		if n, err := near.Expiry.Sweep(t.Context(), f.org); n != 1 || err != nil {

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget/journal"
 	"github.com/llmguard/llmguard/budget/ledger"
@@ -83,7 +83,7 @@ func (k walRecord) ending() Settle {
 
 // Deferred keeps endings that the store could not accept, and writes them when it is back.
 type Deferred struct {
-	rdb     redis.UniversalClient
+	rdb     redisconn.DB
 	settler *settler
 	recent  *recentSettles
 	clock   *clock
@@ -101,7 +101,7 @@ type Deferred struct {
 	asked   map[string]time.Time             // admitted without the store and ended here; see since
 }
 
-func newDeferred(rdb redis.UniversalClient, o Options, s *settler, recent *recentSettles, m outageMetrics) *Deferred {
+func newDeferred(rdb redisconn.DB, o Options, s *settler, recent *recentSettles, m outageMetrics) *Deferred {
 	memory, _ := journal.Open("", journal.Options{}) // cannot fail: it opens no file
 	d := &Deferred{
 		rdb: rdb, settler: s, recent: recent, clock: s.clock, metrics: m, log: o.Log, journal: o.Journal, memory: memory,
@@ -245,14 +245,14 @@ func (d *Deferred) reachable(
 	ctx context.Context, all []Settle, allIDs []string,
 ) (endings []Settle, ids []string, away error) {
 	pipe := d.rdb.Pipeline()
-	asked := map[string]*redis.BoolCmd{}
+	asked := map[string]redisconn.Cmd[bool]{}
 	for _, e := range all {
 		if place := e.Hold.Call.Place(); asked[place] == nil {
 			asked[place] = pipe.PExpire(ctx, ledger.Key(place, "leases"), recordLife)
 			ledger.NotePart(ctx, pipe, place)
 		}
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_ = pipe.Exec(ctx) // each command has its own error
 	for i, e := range all {
 		if err := asked[e.Hold.Call.Place()].Err(); err != nil {
 			away = storeError("replay", err)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget/journal"
 	"github.com/llmguard/llmguard/budget/ledger"
-	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -32,9 +32,9 @@ func openJournaled(t *testing.T, server *redistest.Server, dir string, o Options
 	}
 	t.Cleanup(func() { _ = j.Close() })
 	o.Journal = j
-	rdb := redisconn.Open(redisconn.Single, redisconn.Options(server.Addr))
+	rdb := driver.Open(driver.Single, driver.Options(server.Addr))
 	t.Cleanup(func() { _ = rdb.Close() })
-	return journaled{New(rdb, o), j}
+	return journaled{New(redistest.DB(rdb), o), j}
 }
 
 func (j journaled) replay(t *testing.T, left int) {

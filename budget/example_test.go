@@ -16,7 +16,7 @@ import (
 func ExampleLimiter() {
 	rdb, stop := redistest.ForExample() // in a program: redis.NewClient
 	defer stop()
-	limiter, err := budget.NewLimiter(rdb, "api", budget.Rate(10, 10*time.Second))
+	limiter, err := budget.NewLimiter(redistest.DB(rdb), "api", budget.Rate(10, 10*time.Second))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -46,7 +46,7 @@ func ExampleStore() {
 	defer stop()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	store := budget.New(rdb, budget.Options{})
+	store := budget.New(redistest.DB(rdb), budget.Options{})
 	go func() { _ = store.Run(ctx) }() // renews the holds of this process and expires those of dead ones
 	limits := []budget.Limit{{
 		ID: "daily", Subject: budget.User, Metric: budget.Cost,

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget/ledger"
 )
@@ -25,7 +25,7 @@ const (
 
 // Expiry ends holds whose lease has expired because their process died.
 type Expiry struct {
-	rdb     redis.UniversalClient
+	rdb     redisconn.DB
 	runner  *runner
 	clock   *clock
 	places  *places
@@ -46,16 +46,15 @@ type orphan struct {
 
 // orphans lists the places of the registry that are due.
 func (x *Expiry) orphans(ctx context.Context) ([]orphan, error) {
-	found, err := x.rdb.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
-		Key: Registry, Start: "-inf", Stop: strconv.FormatInt(x.clock.now().UnixMilli(), 10),
-		ByScore: true, Count: sweepBatch,
+	found, err := x.rdb.ZRangeByScoreWithScores(ctx, Registry, redisconn.Between{
+		Min: "-inf", Max: strconv.FormatInt(x.clock.now().UnixMilli(), 10), Count: sweepBatch,
 	}).Result()
 	if err != nil {
 		return nil, storeError("sweep", err)
 	}
 	out := make([]orphan, len(found))
 	for i, z := range found {
-		out[i] = orphan{z.Member.(string), z.Score}
+		out[i] = orphan{z.Member, z.Score}
 	}
 	return out, nil
 }
@@ -138,18 +137,18 @@ func (x *Expiry) sweep(ctx context.Context, place string, blind func(place strin
 // overdue returns the place's first holds whose lease has run out, and records when the earliest
 // lease ends. It starts with a write, so that an answer proves that its server accepts the writes of
 // renewals.
-func (x *Expiry) overdue(ctx context.Context, place string) ([]redis.Z, error) {
+func (x *Expiry) overdue(ctx context.Context, place string) ([]redisconn.Z, error) {
 	now := x.clock.now()
 	pipe := x.rdb.Pipeline()
 	taken := pipe.PExpire(ctx, ledger.Key(place, "leases"), recordLife)
 	first := pipe.ZRangeWithScores(ctx, ledger.Key(place, "leases"), 0, sweepBatch-1)
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_ = pipe.Exec(ctx) // each command has its own error
 	if err := cmp.Or(taken.Err(), first.Err()); err != nil {
 		x.leases.unseen(place)
 		return nil, storeError("sweep", err)
 	}
 	x.leases.due(place, first.Val())
-	return slices.DeleteFunc(first.Val(), func(z redis.Z) bool { return int64(z.Score) > now.UnixMicro() }), nil
+	return slices.DeleteFunc(first.Val(), func(z redisconn.Z) bool { return int64(z.Score) > now.UnixMicro() }), nil
 }
 
 // Overdue returns how many of the org's holds should have expired more than by ago but have not. A
@@ -169,10 +168,10 @@ func (x *Expiry) Overdue(ctx context.Context, org string, by time.Duration) (int
 }
 
 // expire ends holds whose lease has run out, one script each, with all keys declared.
-func (x *Expiry) expire(ctx context.Context, place string, due []redis.Z) (int, error) {
+func (x *Expiry) expire(ctx context.Context, place string, due []redisconn.Z) (int, error) {
 	ids := make([]string, len(due))
 	for i, z := range due {
-		ids[i] = z.Member.(string)
+		ids[i] = z.Member
 	}
 	records, err := x.rdb.HMGet(ctx, ledger.Key(place, "holds"), ids...).Result()
 	if err != nil {
@@ -266,18 +265,18 @@ func (x *Expiry) admitted(ctx context.Context, h *Hold, leaseEnd int64) (bool, e
 		return true, nil
 	}
 	pipe := x.rdb.Pipeline()
-	var open []*redis.BoolCmd
-	var done []*redis.StringCmd
+	var open []redisconn.Cmd[bool]
+	var done []redisconn.Text
 	for _, scope := range h.scopes {
 		open = append(open, pipe.HExists(ctx, ledger.Key(scope, "holds"), h.ID))
 		done = append(done, pipe.HGet(ctx, ledger.Key(scope, chunkOf(h.Call)), h.ID))
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_ = pipe.Exec(ctx) // each command has its own error
 	all := true
 	for i := range h.scopes {
 		has, err := open[i].Result()
 		tomb, failed := done[i].Result()
-		if errors.Is(failed, redis.Nil) {
+		if redisconn.IsNil(failed) {
 			failed = nil
 		}
 		if err := cmp.Or(err, failed); err != nil {

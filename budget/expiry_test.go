@@ -10,11 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // sweeper returns the Store of another process.
 func (f *fixture) sweeper() *Store {
-	s := New(f.rdb, Options{Lease: f.opts.Lease})
+	s := New(redistest.DB(f.rdb), Options{Lease: f.opts.Lease})
 	s.clock.fake = f.now.Load
 	return s
 }
@@ -143,7 +144,7 @@ func TestNoLeaseIsJudgedAfterAGapOfItsServer(t *testing.T) {
 	rdb.AddHook(away)
 	f.seenForLong()
 	judge := f.sweeper()
-	judge.Expiry.rdb = rdb
+	judge.Expiry.rdb = redistest.DB(rdb)
 	if err := judge.Expiry.sweepDue(ctx); err == nil {
 		t.Fatal("swept without an answer")
 	}

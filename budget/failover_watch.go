@@ -10,13 +10,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // watcher detects that the store changed, after a failover or a restart, and writes again what the
 // new one may have lost. It also reads the clocks of the servers.
 type watcher struct {
-	rdb     redis.UniversalClient
+	rdb     redisconn.DB
 	settler *settler
 	recent  *recentSettles
 	loss    *DataLoss
@@ -83,37 +83,29 @@ func (w *watcher) identities(ctx context.Context) (map[string]bool, error) {
 	defer cancel()
 	found := map[string]bool{}
 	var mu sync.Mutex
-	ask := func(ctx context.Context, c *redis.Client) error {
+	return found, w.rdb.EachPrimary(ctx, func(ctx context.Context, c redisconn.DB) error {
 		id, err := w.identity(ctx, c)
 		mu.Lock()
 		defer mu.Unlock()
 		found[id] = true
 		return err
-	}
-	switch c := w.rdb.(type) {
-	case *redis.ClusterClient:
-		return found, c.ForEachMaster(ctx, ask)
-	case *redis.Client:
-		return found, ask(ctx, c)
-	default:
-		return found, nil
-	}
+	})
 }
 
 // identity returns a server's run id and the id of its replication history, which changes when a
 // replica becomes a primary. Servers that do not report these are all considered the same. It also
 // reads the server's clock and its replicas.
-func (w *watcher) identity(ctx context.Context, c *redis.Client) (string, error) {
+func (w *watcher) identity(ctx context.Context, c redisconn.DB) (string, error) {
 	pipe := c.Pipeline()
 	clock, asked := pipe.Time(ctx), time.Now()
 	server, replication := pipe.Info(ctx, "server"), pipe.Info(ctx, "replication")
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		if unavailable(err) {
 			return "", err
 		}
 		return "", nil
 	}
-	w.readClock(c.Options().Addr, asked, clock.Val())
+	w.readClock(c.Name(), asked, clock.Val())
 	id, offset, replica, backlog := "", int64(0), int64(-1), false
 	for line := range strings.Lines(server.Val() + "\n" + replication.Val()) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -132,7 +124,7 @@ func (w *watcher) identity(ctx context.Context, c *redis.Client) (string, error)
 			}
 		}
 	}
-	w.recent.replicated(c.Options().Addr, asked, offset, replica, backlog)
+	w.recent.replicated(c.Name(), asked, offset, replica, backlog)
 	return id, nil
 }
 

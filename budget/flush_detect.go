@@ -14,7 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget/ledger"
 )
@@ -55,7 +56,7 @@ func (d *DataLoss) currentEpoch(ctx context.Context) (epoch, error) {
 		if err == nil {
 			return parseEpoch(text), nil
 		}
-		if !errors.Is(err, redis.Nil) {
+		if !redisconn.IsNil(err) {
 			return epoch{}, storeError("look for a loss of data", err)
 		}
 		e, err := d.newEpoch(ctx)
@@ -75,7 +76,7 @@ func (d *DataLoss) currentEpoch(ctx context.Context) (epoch, error) {
 
 // DataLoss detects that the store lost its data, and closes the limits affected.
 type DataLoss struct {
-	rdb     redis.UniversalClient
+	rdb     redisconn.DB
 	clock   *clock
 	places  *places
 	log     *slog.Logger
@@ -94,7 +95,7 @@ type DataLoss struct {
 }
 
 func newDataLoss(
-	rdb redis.UniversalClient, c *clock, p *places, o Options, emptied prometheus.Counter,
+	rdb redisconn.DB, c *clock, p *places, o Options, emptied prometheus.Counter,
 ) *DataLoss {
 	d := &DataLoss{
 		rdb: rdb, clock: c, places: p, log: o.Log, emptied: emptied, accept: o.OpenAfterLoss, file: o.EpochFile,
@@ -233,7 +234,7 @@ func (d *DataLoss) settleMark(ctx context.Context, place string, mark int64) err
 		pipe := d.rdb.Pipeline()
 		pipe.SetNX(ctx, name, d.known().lostAt(), epochLife)
 		now := pipe.Get(ctx, name)
-		if _, err := pipe.Exec(ctx); err != nil {
+		if err := pipe.Exec(ctx); err != nil {
 			return storeError("mark org", err)
 		}
 		var err error
@@ -257,7 +258,7 @@ func (d *DataLoss) read(ctx context.Context, place string) error {
 	}
 	pipe := d.rdb.Pipeline()
 	found, mark := pipe.Get(ctx, epochKey), pipe.Get(ctx, ledger.Key(place, markName))
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	if err := pipe.Exec(ctx); err != nil && !redisconn.IsNil(err) {
 		return storeError("read loss of data", err)
 	}
 	e := parseEpoch(found.Val())
@@ -318,7 +319,7 @@ func (st *Status) closed(until, now time.Time) {
 // not, or if an operator accepted the loss.
 func (d *DataLoss) At(ctx context.Context) (time.Time, error) {
 	text, err := d.rdb.Get(ctx, epochKey).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if err != nil && !redisconn.IsNil(err) {
 		return time.Time{}, storeError("read loss of data", err)
 	}
 	if at := parseEpoch(text).lostAt(); at > 0 {
@@ -345,7 +346,7 @@ func (d *DataLoss) Reopen(ctx context.Context, org string) error {
 // count from zero. All processes follow within two seconds.
 func (d *DataLoss) ReopenAll(ctx context.Context) error {
 	text, err := d.rdb.Get(ctx, epochKey).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if err != nil && !redisconn.IsNil(err) {
 		return storeError("reopen", err)
 	}
 	e := parseEpoch(text)

@@ -110,7 +110,7 @@ func TestReopen(t *testing.T) {
 	ctx := t.Context()
 	rdb := shared(t)
 	f, g := newFixture(t, rdb, Options{}), newFixture(t, rdb, Options{})
-	operator := New(rdb, Options{})
+	operator := New(redistest.DB(rdb), Options{})
 	limit := costLimit("win", Org, hour(100))
 	closed := func(what string, wantF, wantG bool) {
 		t.Helper()

@@ -150,7 +150,7 @@ func (s *Store) holdRequest(ctx context.Context, h *Hold, life time.Duration, no
 			use.amount = closedAmount
 		}
 	}
-	r := newRequest(ctx, c, h.ID, limits)
+	r := newRequest(ctx, s.runner.money, c, h.ID, limits)
 	r.hold = &holdRequest{amountsText(h.Max, h.Expected), h.about()}
 	return r, nil
 }

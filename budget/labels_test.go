@@ -32,7 +32,7 @@ func TestManySessions(t *testing.T) {
 	sessions := randtest.Rounds(2_000, 100_000)
 	server := redistest.Start(t)
 	rdb := server.Client()
-	s := New(rdb, Options{SumLabels: []string{"project"}})
+	s := New(redistest.DB(rdb), Options{SumLabels: []string{"project"}})
 	by := func(id string, m Metric, shape Shape) Limit {
 		return Limit{ID: id, Subject: "user+session", Metric: m, Shape: shape}
 	}
@@ -95,7 +95,7 @@ func TestManySessions(t *testing.T) {
 // TestLabelSumsExpireAndAdjust: expired holds, late settles and corrections are in the sums too.
 func TestLabelSumsExpireAndAdjust(t *testing.T) {
 	server := redistest.Start(t)
-	s := New(server.Client(), Options{SumLabels: []string{"project", "run"}, Lease: 50 * time.Millisecond})
+	s := New(server.DB(), Options{SumLabels: []string{"project", "run"}, Lease: 50 * time.Millisecond})
 	call := func(n int) ledger.Call {
 		return ledger.Call{ID: idAt(time.Now(), n), Org: "acme", User: "carol", Labels: "project=mobile"}
 	}
@@ -134,7 +134,7 @@ func TestLabelSumsExpireAndAdjust(t *testing.T) {
 // TestCountLabel: the values of a label are counted up to the maximum, over all processes.
 func TestCountLabel(t *testing.T) {
 	server := redistest.Start(t)
-	a, b := New(server.Client(), Options{}), New(server.Client(), Options{})
+	a, b := New(server.DB(), Options{}), New(server.DB(), Options{})
 	for _, c := range []struct {
 		s     *Store
 		value string

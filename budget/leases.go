@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/lua"
@@ -36,7 +36,7 @@ type openHolds struct {
 // leases renews the holds of this process, and knows when those of each place are due for checking.
 // A place is an org, a part of one, or a spend cap.
 type leases struct {
-	rdb     redis.UniversalClient
+	rdb     redisconn.DB
 	runner  *runner
 	clock   *clock
 	metrics *metrics
@@ -49,7 +49,7 @@ type leases struct {
 	judge  bool                  // whether an expired lease means that its holder is dead
 }
 
-func newLeases(rdb redis.UniversalClient, r *runner, o Options) *leases {
+func newLeases(rdb redisconn.DB, r *runner, o Options) *leases {
 	return &leases{
 		rdb: rdb, runner: r, clock: r.clock, metrics: r.metrics, log: o.Log, life: o.Lease,
 		lifeArg: o.Lease.Microseconds(), places: map[string]*openHolds{},
@@ -187,10 +187,10 @@ func (l *leases) renewTogether(ctx context.Context, list []renewal, errs []error
 	for i := range errs {
 		errs[i] = errNotSent
 	}
-	for _, send := range []func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd{
+	for _, send := range []func(context.Context, redisconn.Scripter, []string, ...any) redisconn.Reply{
 		l.runner.scripts.renew.EvalSha, l.runner.scripts.renew.Eval,
 	} {
-		pipe, sent := l.rdb.Pipeline(), make([]*redis.Cmd, len(list))
+		pipe, sent := l.rdb.Pipeline(), make([]redisconn.Reply, len(list))
 		for i, r := range list {
 			if errors.Is(errs[i], errNotSent) {
 				keys, args := l.renewArgs(r, l.life)
@@ -201,10 +201,10 @@ func (l *leases) renewTogether(ctx context.Context, list []renewal, errs []error
 			return
 		}
 		began := time.Now()
-		_, _ = pipe.Exec(ctx) // each command has its own error
+		_ = pipe.Exec(ctx) // each command has its own error
 		l.metrics.took(l.runner.scripts.renew.name, time.Since(began).Seconds())
 		for i, cmd := range sent {
-			if cmd != nil && !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+			if cmd != nil && !redisconn.NoScript(cmd.Err()) {
 				errs[i] = l.renewAnswered(list[i], cmd)
 			}
 		}
@@ -233,7 +233,7 @@ func (l *leases) renewArgs(r renewal, life time.Duration) (keys []string, args [
 
 // renewAnswered decodes the answer of renew: Redis's time, the end of the earliest lease, and for
 // each hold whether it is still open.
-func (l *leases) renewAnswered(r renewal, cmd *redis.Cmd) error {
+func (l *leases) renewAnswered(r renewal, cmd redisconn.Reply) error {
 	reply, err := cmd.Text()
 	if err != nil {
 		return storeError(l.runner.scripts.renew.name, err)
@@ -321,7 +321,7 @@ func (l *leases) register(ctx context.Context, how string, until time.Time, plac
 		ledger.NotePart(ctx, pipe, place)
 		ledger.NoteOrg(ctx, pipe, place, l.clock.now())
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !lua.Full(err) { // which refuses only NoteOrg, until the next renewal
+	if err := pipe.Exec(ctx); err != nil && !lua.Full(err) { // which refuses only NoteOrg, until the next renewal
 		return storeError("register", err)
 	}
 	return nil
@@ -360,7 +360,7 @@ func (l *leases) duePlaces(local, now time.Time) (due []string) {
 }
 
 // due records when the place's earliest lease ends.
-func (l *leases) due(place string, first []redis.Z) {
+func (l *leases) due(place string, first []redisconn.Z) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	o := l.in(place)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -53,7 +53,7 @@ type Limiter struct {
 // Redis keeps a key for each id that is counted now, and about 100 bytes for each request of the
 // last half hour, so that a request with a lost reply is not counted twice. Close the Limiter when
 // it is no longer used; Close does not close rdb.
-func NewLimiter(rdb redis.UniversalClient, name string, limits ...Limit) (*Limiter, error) {
+func NewLimiter(rdb redisconn.DB, name string, limits ...Limit) (*Limiter, error) {
 	if !ledger.ValidID(name) {
 		return nil, fmt.Errorf("budget: limiter %q: name must be 1 to 64 letters, digits, dots, dashes or underscores", name)
 	}

@@ -17,7 +17,7 @@ import (
 
 func newTestLimiter(t *testing.T, server *redistest.Server, limits ...Limit) *Limiter {
 	t.Helper()
-	l, err := NewLimiter(server.Client(), "api", limits...)
+	l, err := NewLimiter(server.DB(), "api", limits...)
 	if err != nil {
 		t.Fatal(err)
 	}

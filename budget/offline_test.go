@@ -142,7 +142,7 @@ func TestAdmittedAndKilled(t *testing.T) {
 // TestAdmitNeedsTheJournal: nothing is admitted that cannot be kept on disk.
 func TestAdmitNeedsTheJournal(t *testing.T) {
 	server := redistest.Start(t)
-	memory := New(server.Client(), Options{})
+	memory := New(server.DB(), Options{})
 	closed := openJournaled(t, server, t.TempDir(), Options{})
 	closed.dead(t)
 	for _, s := range []*Store{memory, closed.Store} {

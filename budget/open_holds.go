@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
@@ -22,7 +22,7 @@ type OpenHold struct {
 func HoldsKey(place string) string { return ledger.Key(place, "holds") }
 
 // Places returns the hash tags of all keys that the org's money may have in Redis.
-func Places(ctx context.Context, rdb redis.UniversalClient, org string) ([]string, error) {
+func Places(ctx context.Context, rdb redisconn.DB, org string) ([]string, error) {
 	return (&places{rdb: rdb}).ever(ctx, org)
 }
 

@@ -13,7 +13,7 @@ import (
 // TestRaise: a raise admits what it adds, for its subject only, and ends to the microsecond; what
 // was used under it stays used.
 func TestRaise(t *testing.T) {
-	s := New(redistest.Start(t).Client(), Options{})
+	s := New(redistest.Start(t).DB(), Options{})
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC).UnixMicro()
 	s.clock.fake = func() int64 { return now }
 	end := time.UnixMicro(now).Add(time.Hour)
@@ -77,7 +77,7 @@ func TestRaise(t *testing.T) {
 
 // TestRaiseExtends: growing a hold uses the limit's amount at that moment.
 func TestRaiseExtends(t *testing.T) {
-	s := New(redistest.Start(t).Client(), Options{Lease: 3 * time.Hour})
+	s := New(redistest.Start(t).DB(), Options{Lease: 3 * time.Hour})
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC).UnixMicro()
 	s.clock.fake = func() int64 { return now }
 	end := time.UnixMicro(now).Add(time.Hour)

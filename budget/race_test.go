@@ -31,7 +31,7 @@ func TestExactlyTen(t *testing.T) {
 			f := newFixture(t, rdb, Options{})
 			f.clock.fake = nil
 			f.now.Store(time.Now().UnixMicro())
-			stores := []*Store{f.Store, New(rdb, Options{})}
+			stores := []*Store{f.Store, New(redistest.DB(rdb), Options{})}
 			limits := []Limit{costLimit("ten", User, shape), costLimit("wide", Org, hour(1e12))}
 			var calls []ledger.Call
 			for range 200 {

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -130,7 +131,7 @@ func TestTailOfAnEmptiedStore(t *testing.T) {
 	server := redistest.Start(t)
 	s := openJournaled(t, server, t.TempDir(), Options{Tail: time.Minute, Horizon: time.Hour})
 	failed := &failedLooks{}
-	s.rdb.AddHook(failed)
+	driver.Client(s.rdb).AddHook(failed)
 	if _, err := s.Settle(t.Context(), s.take(t, idAt(time.Now(), 9), 7), Settlement{Actual: cost(7)}); err != nil {
 		t.Fatal(err)
 	}

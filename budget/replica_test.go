@@ -10,6 +10,7 @@ import (
 	"github.com/llmguard/llmguard/budget/journal"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -44,14 +45,14 @@ func TestUnacknowledgedByAReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = j.Close() })
-	rdb := redisconn.Open(redisconn.Single, redisconn.Options(primary.Addr))
+	rdb := driver.Open(driver.Single, driver.Options(primary.Addr))
 	t.Cleanup(func() { _ = rdb.Close() })
-	line := redisconn.Joined(rdb, Join(rdb))
+	line := redisconn.Joined(redistest.DB(rdb), Join(redistest.DB(rdb)))
 	safe := line.Acknowledged(200*time.Millisecond, false)
-	s := journaled{New(rdb, Options{
+	s := journaled{New(redistest.DB(rdb), Options{
 		Scripts: line, Money: safe, Flights: func() Flight { return safe.Batch() }, Journal: j,
 	}), j}
-	patient := journaled{New(rdb, Options{Scripts: line, Journal: j}), j} // a replica may be slow here
+	patient := journaled{New(redistest.DB(rdb), Options{Scripts: line, Journal: j}), j} // a replica may be slow here
 	h := patient.take(t, idAt(time.Now(), 1), 100)
 	signal(t, replica, syscall.SIGSTOP)
 	lost := ledger.Call{ID: idAt(time.Now(), 2), Org: h.Call.Org, User: h.Call.User}
@@ -71,7 +72,7 @@ func TestUnacknowledgedByAReplica(t *testing.T) {
 	signal(t, replica, syscall.SIGCONT)
 	redistest.Eventually(t, "the ends are acknowledged", func() bool { n, _ := s.Deferred.Replay(t.Context()); return n == 0 })
 	stands(t, s.Store, 60, 1)
-	promoted := New(replica.Client(), Options{})
+	promoted := New(replica.DB(), Options{})
 	replica.Client().ReplicaOf(t.Context(), "NO", "ONE")
 	stands(t, promoted, 60, 1)
 }

@@ -3,7 +3,7 @@ package budget
 import (
 	"context"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget/ledger"
 )
@@ -12,7 +12,7 @@ import (
 // arguments are built when it is sent. Requests that are sent together become one script run, see
 // Join; each then has its own reply, a list of one.
 type request struct {
-	*redis.Cmd
+	redisconn.Late
 	common
 	id     string // of the hold
 	limits []limitUse
@@ -64,14 +64,23 @@ type endingRequest struct {
 }
 
 // newRequest returns a request with a first key, by which a cluster client finds the node.
-func newRequest(ctx context.Context, c common, id string, limits []limitUse) *request {
-	cmd := redis.NewCmd(ctx, "evalsha", c.script.Hash(), 1, ledger.Key(c.place, "holds"))
-	r := &request{Cmd: cmd, common: c, id: id, limits: limits}
-	r.SetFirstKeyPos(3)
+func newRequest(ctx context.Context, by Scripts, c common, id string, limits []limitUse) *request {
+	r := &request{common: c, id: id, limits: limits}
+	r.Late = by.Late(ctx, r, "evalsha", "", 1, ledger.Key(c.place, "holds"))
 	return r
 }
 
-// Args implements redis.Cmder.
+// requestOf returns the request that a command sends; nil for other commands.
+func requestOf(cmd redisconn.Reply) *request {
+	late, ok := cmd.(redisconn.Late)
+	if !ok {
+		return nil
+	}
+	r, _ := late.Builder().(*request)
+	return r
+}
+
+// Args implements redisconn.Builder.
 func (r *request) Args() []any { return newRun(newGroup(r)).args(r.text) }
 
 // answer returns the reply of an executed request.
@@ -153,7 +162,7 @@ func (g *group) readsAs(r *request) bool {
 type run struct {
 	groups []*group
 	n      int // requests
-	cmd    *redis.Cmd
+	cmd    redisconn.Reply
 	text   bool // the server does not know the script, so send its text
 }
 

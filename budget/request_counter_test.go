@@ -44,7 +44,7 @@ func TestRequestsAreCountedTogether(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				f := newFixture(t, rdb, patient)
-				g := New(rdb, patient)
+				g := New(redistest.DB(rdb), patient)
 				g.clock.fake = f.now.Load
 				limits := []Limit{requestLimit(name, IP, shape)}
 				call := ledger.Call{Org: f.call().Org, IP: "10.0.0.1"}
@@ -66,7 +66,7 @@ func TestRequestsAreCountedTogether(t *testing.T) {
 				if got := admitted.Load(); got != 40 {
 					t.Errorf("got %d requests admitted, want 40", got)
 				}
-				e := count(t, New(rdb, patient).withClock(f).Requests, limits, call).Exceeded()
+				e := count(t, New(redistest.DB(rdb), patient).withClock(f).Requests, limits, call).Exceeded()
 				if e == nil || e.Binding.LimitID != name || e.Binding.Wait <= 0 || e.Binding.Remaining != 0 {
 					t.Errorf("a new process: got %+v, want a refusal with a wait", e)
 				}
@@ -76,7 +76,7 @@ func TestRequestsAreCountedTogether(t *testing.T) {
 				}
 				f.pass(2 * time.Minute)
 				call.IP = "10.0.0.1"
-				if out := count(t, New(rdb, patient).withClock(f).Requests, limits, call); out.Refused {
+				if out := count(t, New(redistest.DB(rdb), patient).withClock(f).Requests, limits, call); out.Refused {
 					t.Errorf("after two minutes: got %+v, want it admitted", out)
 				}
 			})
@@ -167,7 +167,7 @@ func TestFloodsStayInTheProcess(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	var sent atomic.Int64
 	rdb.AddHook(sends{&sent})
-	c := New(rdb, Options{CountTimeout: time.Minute}).Requests
+	c := New(redistest.DB(rdb), Options{CountTimeout: time.Minute}).Requests
 	limits := []Limit{requestLimit("l", IP, Shape{Kind: Window, Amount: 1, Window: 24 * time.Hour})}
 	call := ledger.Call{Org: "flood", IP: "10.0.0.1"}
 	count(t, c, limits, call)
@@ -211,7 +211,7 @@ func (s sends) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 // TestRequestsWithoutRedis: without Redis each process counts on its own, and refuses at the amount.
 func TestRequestsWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
-	c := New(server.Client(), Options{CountTimeout: time.Minute}).Requests
+	c := New(server.DB(), Options{CountTimeout: time.Minute}).Requests
 	limits := []Limit{requestLimit("l", IP, perMinute(3))}
 	call := ledger.Call{Org: "ip:10.0.0.1", IP: "10.0.0.1"}
 	if out := count(t, c, limits, call); out.Local {
@@ -241,7 +241,7 @@ func TestRequestsWithoutRedis(t *testing.T) {
 
 // TestOnlyRequestsAreCounted: other limits are an error of the program.
 func TestOnlyRequestsAreCounted(t *testing.T) {
-	c := New(redistest.Start(t).Client(), patient).Requests
+	c := New(redistest.Start(t).DB(), patient).Requests
 	for _, l := range []Limit{
 		{ID: "cost", Subject: Org, Metric: Cost, Shape: perMinute(1)},
 		{ID: "exact", Subject: Org, Metric: Requests, Shape: Shape{Kind: ExactWindow, Amount: 1, Window: time.Minute}},

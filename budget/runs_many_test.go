@@ -114,7 +114,7 @@ func TestRunsOnACluster(t *testing.T) {
 	group := redistest.StartCluster(t, 3, 0)
 	rdb, ctx := group.Client(), t.Context()
 	nodes := map[*redistest.Server]bool{}
-	s := New(rdb, Options{})
+	s := New(redistest.DB(rdb), Options{})
 	for i := range 8 {
 		org := fmt.Sprintf("org%d", i)
 		nodes[group.Owner(ledger.Key(org, ""))] = true

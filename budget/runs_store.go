@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
@@ -30,7 +30,7 @@ var (
 // Runs keeps the budgets of runs in Redis, until an hour after their ends. It is safe for
 // concurrent use. Errors may wrap ErrUnavailable.
 type Runs struct {
-	rdb    redis.UniversalClient
+	rdb    redisconn.DB
 	runner *runner
 	clock  *clock
 	store  *Store
@@ -190,16 +190,16 @@ func (rs *Runs) Existing(ctx context.Context, org string, ids ...string) ([]Run,
 }
 
 // findRuns returns the runs that exist.
-func findRuns(ctx context.Context, rdb redis.UniversalClient, org string, ids []string) ([]Run, error) {
+func findRuns(ctx context.Context, rdb redisconn.DB, org string, ids []string) ([]Run, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	reads := make([]*redis.MapStringStringCmd, len(ids))
+	reads := make([]redisconn.Cmd[map[string]string], len(ids))
 	p := rdb.Pipeline()
 	for i, id := range ids {
 		reads[i] = p.HGetAll(ctx, runKey(org, id))
 	}
-	_, err := p.Exec(ctx)
+	err := p.Exec(ctx)
 	if err != nil {
 		return nil, storeError("read runs", err)
 	}
@@ -247,7 +247,7 @@ func (rs *Runs) List(
 		last, err = rs.rdb.ZRank(ctx, list, page.After).Result()
 		first = max(first, last+1)
 	}
-	if errors.Is(err, redis.Nil) {
+	if redisconn.IsNil(err) {
 		return nil, false, ErrNoRun
 	}
 	if err != nil {
@@ -321,7 +321,7 @@ func (rs *Runs) FindKey(ctx context.Context, hashes ...string) (RunOwner, error)
 	var out RunOwner
 	for _, hash := range hashes {
 		text, err := rs.rdb.Get(ctx, runKeyKey(hash)).Bytes()
-		if errors.Is(err, redis.Nil) {
+		if redisconn.IsNil(err) {
 			continue
 		}
 		if err != nil {

@@ -179,7 +179,7 @@ func TestOpenRunsAreBounded(t *testing.T) {
 func TestRunsVanish(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	ctx := t.Context()
-	s := New(rdb, Options{})
+	s := New(redistest.DB(rdb), Options{})
 	for i := range 20 {
 		run, _, err := s.Runs.Create(ctx, NewRun{
 			Run:  Run{Path: ledger.RunPath(fmt.Sprintf("run_%d", i)), Org: "acme", Amount: 1000, Key: "k1", Concurrency: 3},
@@ -222,7 +222,7 @@ func TestRunsVanish(t *testing.T) {
 func TestRunsUnderRace(t *testing.T) {
 	server := redistest.Start(t)
 	ctx := t.Context()
-	stores := []*Store{New(server.Client(), Options{}), New(server.Client(), Options{}), New(server.Client(), Options{})}
+	stores := []*Store{New(server.DB(), Options{}), New(server.DB(), Options{}), New(server.DB(), Options{})}
 	create := func(parent ledger.RunPath, id string, amount pricing.Nano) Run {
 		run, _, err := stores[0].Runs.Create(ctx, NewRun{
 			Run: Run{Path: parent.Below(id), Org: "acme", Amount: amount, Key: "k1"}, Life: time.Hour, Most: 100,

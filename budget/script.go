@@ -9,14 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/lua"
 )
 
 // script is a Lua script with its text and its name in metrics.
 type script struct {
-	*redis.Script
+	*redisconn.Script
 	text string
 	name string
 }
@@ -34,7 +34,7 @@ var loaded = loadAll(lua.Files())
 func loadAll(files fs.FS) scripts {
 	load := func(name string) script {
 		text := lua.Text(files, name)
-		return script{redis.NewScript(text), text, name}
+		return script{redisconn.NewScript(text), text, name}
 	}
 	return scripts{
 		hold:   load("hold"),
@@ -111,11 +111,11 @@ func (r *runner) run(ctx context.Context, sc script, keys []string, args []any) 
 // send executes a request and returns its reply.
 func (r *runner) send(ctx context.Context, q *request) (string, error) {
 	began := time.Now()
-	err := r.money.Process(ctx, q)
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") { // for nil it would allocate
+	err := r.money.Process(ctx, q.Late)
+	if redisconn.NoScript(err) {
 		q.text = true
 		q.SetErr(nil)
-		err = r.money.Process(ctx, q)
+		err = r.money.Process(ctx, q.Late)
 	}
 	r.metrics.took(q.script.name, time.Since(began).Seconds())
 	if err != nil { // the request may still be in progress
@@ -141,7 +141,7 @@ func unavailable(err error) bool {
 	if errors.Is(err, context.Canceled) {
 		return false
 	}
-	var reply redis.Error
+	var reply redisconn.Error
 	return lua.Unavailable(err) || !errors.As(err, &reply) // otherwise a broken connection in some other form
 }
 

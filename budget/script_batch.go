@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/lua"
 )
@@ -20,23 +20,22 @@ var errReplies = errors.New("the script's reply has the wrong number of calls")
 // its settles; on a cluster, into one run per hash tag. Each call gets the same reply as on its own. It
 // is made for redisconn.Joined; other commands of the batch are sent unchanged. It is safe for
 // concurrent use.
-func Join(rdb redis.UniversalClient) func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) bool {
-	_, cluster := rdb.(*redis.ClusterClient)
-	return func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) bool {
+func Join(rdb redisconn.DB) func(cmds []redisconn.Reply) func(context.Context, redisconn.Pipe) bool {
+	return func(cmds []redisconn.Reply) func(context.Context, redisconn.Pipe) bool {
 		if !several(cmds) {
 			return nil
 		}
-		f := &joined{cluster: cluster}
+		f := &joined{rdb: rdb, cluster: rdb.Cluster()}
 		f.sort(cmds)
 		return f.step
 	}
 }
 
 // several reports whether there are requests to join; a single one is sent as it is.
-func several(cmds []redis.Cmder) bool {
+func several(cmds []redisconn.Reply) bool {
 	requests := 0
 	for _, cmd := range cmds {
-		if _, ok := cmd.(*request); ok {
+		if requestOf(cmd) != nil {
 			requests++
 		}
 	}
@@ -45,18 +44,19 @@ func several(cmds []redis.Cmder) bool {
 
 // joined is one batch.
 type joined struct {
+	rdb     redisconn.DB
 	cluster bool
 	groups  []*group
-	others  []redis.Cmder // sent unchanged
+	others  []redisconn.Reply // sent unchanged
 	sent    []*run
 }
 
 // sort groups the requests that can run together.
-func (f *joined) sort(cmds []redis.Cmder) {
+func (f *joined) sort(cmds []redisconn.Reply) {
 	open := map[common]*group{}
 	for _, cmd := range cmds {
-		r, ok := cmd.(*request)
-		if !ok {
+		r := requestOf(cmd)
+		if r == nil {
 			f.others = append(f.others, cmd)
 			continue
 		}
@@ -70,18 +70,19 @@ func (f *joined) sort(cmds []redis.Cmder) {
 }
 
 // step sends the runs and then reads their results; see redisconn.Join.
-func (f *joined) step(ctx context.Context, pipe redis.Pipeliner) (again bool) {
+func (f *joined) step(ctx context.Context, pipe redisconn.Pipe) (again bool) {
 	if f.groups != nil {
 		f.pack()
 	} else {
 		f.sent = f.read()
 	}
 	for _, u := range f.sent {
-		u.cmd = redis.NewCmd(ctx, u.args(u.text)...)
-		u.cmd.SetFirstKeyPos(3)
-		_ = pipe.Process(ctx, u.cmd) // only queues
+		u.cmd = f.rdb.Command(ctx, u.args(u.text)...)
+		pipe.Add(ctx, u.cmd)
 	}
-	_ = pipe.BatchProcess(ctx, f.others...) // only queues
+	for _, cmd := range f.others {
+		pipe.Add(ctx, cmd)
+	}
 	f.groups, f.others = nil, nil
 	return len(f.sent) > 0
 }
@@ -109,7 +110,7 @@ func (f *joined) read() []*run {
 	for _, u := range f.sent {
 		err := u.cmd.Err()
 		switch {
-		case redis.HasErrorPrefix(err, "NOSCRIPT") && !u.text:
+		case redisconn.NoScript(err) && !u.text:
 			u.text = true
 			again = append(again, u)
 		case err != nil && u.n > 1 && (!unavailable(err) || lua.Full(err)): // refused without a write

@@ -11,6 +11,8 @@ import (
 
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/randtest"
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // TestJoinedScriptsDoTheSame holds and settles at random, in large batches: joined runs reply and
@@ -60,7 +62,7 @@ func TestJoinedBuckets(t *testing.T) {
 }
 
 // flight returns one hold for each of the users.
-func (w *twins) flight(users ...string) (list []*Hold, cmds []redis.Cmder) {
+func (w *twins) flight(users ...string) (list []*Hold, cmds []redisconn.Reply) {
 	for _, user := range users {
 		c := w.call()
 		c.User = user
@@ -121,11 +123,11 @@ func TestJoinedWithoutMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, cmds = w.flight("ann", "bob", "cat")
-	f := Join(w.joined)(cmds)
+	f := Join(redistest.DB(w.joined))(cmds)
 	for again := true; again; {
-		pipe := w.joined.Pipeline()
+		pipe := redistest.DB(w.joined).Pipeline()
 		again = f(t.Context(), pipe)
-		_, _ = pipe.Exec(t.Context())
+		_ = pipe.Exec(t.Context())
 	}
 	for _, cmd := range cmds {
 		if !redis.HasErrorPrefix(cmd.Err(), "OOM") {

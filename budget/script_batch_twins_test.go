@@ -12,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -107,7 +109,7 @@ func (w *twins) holdRequestOf(h *Hold) *request {
 // holds requests several holds in one batch: new ones, and repetitions of old ones and of those in
 // the same batch.
 func (w *twins) holds() {
-	var cmds []redis.Cmder
+	var cmds []redisconn.Reply
 	var list []*Hold
 	for range 1 + w.rng.IntN(w.most) {
 		var h *Hold
@@ -145,7 +147,7 @@ func (w *twins) holds() {
 
 // settles ends several open holds in one batch, and repeats some that have ended.
 func (w *twins) settles() {
-	var cmds []redis.Cmder
+	var cmds []redisconn.Reply
 	for range 1 + w.rng.IntN(w.most) {
 		list := w.open
 		if w.rng.IntN(8) == 0 {
@@ -187,7 +189,7 @@ func (w *twins) others() {
 		}
 		i := w.rng.IntN(len(w.open))
 		h := w.open[i]
-		var cmd redis.Cmder
+		var cmd redisconn.Reply
 		switch w.rng.IntN(3) {
 		case 0:
 			more := w.amounts()
@@ -205,32 +207,32 @@ func (w *twins) others() {
 				want: func(st *state) any { return string(st.Metric) },
 			}, w.Store.clock.now()))
 		}
-		w.fly([]redis.Cmder{cmd})
+		w.fly([]redisconn.Reply{cmd})
 	}
 }
 
 // extendCommand returns an extension for a server that may not know the script.
-func (w *twins) extendCommand(keys []string, args []any) *redis.Cmd {
+func (w *twins) extendCommand(keys []string, args []any) redisconn.Reply {
 	all := []any{"eval", w.runner.scripts.extend.text, len(keys)}
 	for _, k := range keys {
 		all = append(all, k)
 	}
-	return redis.NewCmd(w.ctx(), append(all, args...)...)
+	return redistest.DB(w.joined).Command(w.ctx(), append(all, args...)...)
 }
 
 // answerOf returns the reply to a request.
-func answerOf(cmd redis.Cmder) string {
-	text, _ := cmd.(*request).answer()
+func answerOf(cmd redisconn.Reply) string {
+	text, _ := requestOf(cmd).answer()
 	return text
 }
 
 // reply returns what a command's caller gets.
-func reply(cmd redis.Cmder) string {
-	if r, ok := cmd.(*request); ok {
+func reply(cmd redisconn.Reply) string {
+	if r := requestOf(cmd); r != nil {
 		text, err := r.answer()
 		return fmt.Sprint(text, err)
 	}
-	return fmt.Sprint(cmd.(*redis.Cmd).Result())
+	return fmt.Sprint(cmd.Result())
 }
 
 // asTaken reports whether the hold of a request is open and was never extended.
@@ -251,9 +253,9 @@ func (w *twins) asTaken(r *request) bool {
 
 // orderOf returns the order in which a run executes calls: an org's calls that are within their
 // limits, and its open holds as they were taken, come before its others.
-func orderOf(u *run, taken map[*request]bool) (order []redis.Cmder, together int) {
+func orderOf(u *run, taken map[*request]bool) (order []redisconn.Reply, together int) {
 	for _, g := range u.groups {
-		var others []redis.Cmder
+		var others []redisconn.Reply
 		for _, r := range g.requests {
 			text := reply(r)
 			if first := strings.HasPrefix(text, "held") && !strings.Contains(text, ";=") || taken[r]; first {
@@ -268,9 +270,10 @@ func orderOf(u *run, taken map[*request]bool) (order []redis.Cmder, together int
 }
 
 // fly executes commands on both servers and compares the replies.
-func (w *twins) fly(cmds []redis.Cmder) {
+func (w *twins) fly(cmds []redisconn.Reply) {
 	w.t.Helper()
-	f, taken := &joined{}, map[*request]bool{}
+	rdb := redistest.DB(w.joined)
+	f, taken := &joined{rdb: rdb}, map[*request]bool{}
 	f.sort(cmds)
 	for _, g := range f.groups {
 		for _, r := range g.requests {
@@ -279,9 +282,9 @@ func (w *twins) fly(cmds []redis.Cmder) {
 	}
 	order := slices.Clone(f.others)
 	for again := true; again; {
-		pipe := w.joined.Pipeline()
+		pipe := rdb.Pipeline()
 		again = f.step(w.ctx(), pipe)
-		_, _ = pipe.Exec(w.ctx())
+		_ = pipe.Exec(w.ctx())
 		for _, u := range f.sent {
 			if u.cmd.Err() != nil && u.n > 1 || redis.HasErrorPrefix(u.cmd.Err(), "NOSCRIPT") {
 				continue // it is sent again
@@ -307,14 +310,15 @@ func (w *twins) fly(cmds []redis.Cmder) {
 }
 
 // alone executes a command on the server that gets them one by one.
-func (w *twins) alone(cmd redis.Cmder) string {
-	r, ok := cmd.(*request)
-	if !ok {
+func (w *twins) alone(cmd redisconn.Reply) string {
+	r := requestOf(cmd)
+	if r == nil {
 		return fmt.Sprint(w.single.Do(w.ctx(), cmd.Args()...).Result())
 	}
-	own := newRequest(w.ctx(), r.common, r.id, r.limits)
+	single := redistest.DB(w.single)
+	own := newRequest(w.ctx(), single, r.common, r.id, r.limits)
 	own.hold, own.ending, own.text = r.hold, r.ending, true
-	_ = w.single.Process(w.ctx(), own)
+	_ = single.Process(w.ctx(), own.Late)
 	return reply(own)
 }
 

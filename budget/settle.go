@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
@@ -89,12 +89,12 @@ type Settle struct {
 	Settlement *Settlement // nil: void
 }
 
-// Flight is a batch of commands: Process adds one and returns immediately, Exec sends them and
-// waits for all. A redis.Pipeliner is one. If Exec fails after ctx has ended, the commands must not
+// Flight is a batch of commands: Add adds one and returns immediately, Exec sends them and
+// waits for all. A redisconn.Pipe is one. If Exec fails after ctx has ended, the commands must not
 // be read.
 type Flight interface {
-	Process(ctx context.Context, cmd redis.Cmder) error
-	Exec(ctx context.Context) ([]redis.Cmder, error)
+	Add(ctx context.Context, cmd redisconn.Reply)
+	Exec(ctx context.Context) error
 }
 
 // Settled is the result of one Settle.

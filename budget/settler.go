@@ -2,13 +2,12 @@ package budget
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
@@ -16,7 +15,7 @@ import (
 
 // settler ends holds with the settle, void and expire scripts.
 type settler struct {
-	rdb     redis.UniversalClient
+	rdb     redisconn.DB
 	runner  *runner
 	clock   *clock
 	leases  *leases
@@ -172,7 +171,7 @@ func (s *settler) request(ctx context.Context, sc script, e settleArgs, now time
 		end.entry = ledger.OpenEntry(e.call, e.details)
 		end.sums = e.call.CostSums(s.options.jobLife, recordLifeArg)
 	}
-	r := newRequest(ctx, common{
+	r := newRequest(ctx, s.runner.money, common{
 		script: sc, now: s.clock.given(), place: e.call.Place(), chunk: s.chunks.of(e.call),
 		days: s.daysAround(now), ending: &s.options,
 	}, e.id, limits)
@@ -242,7 +241,7 @@ func (n *chunkNames) of(c ledger.Call) string {
 func (s *settler) statesOf(ctx context.Context, c ledger.Call) ([]state, error) {
 	for _, name := range []string{"holds", chunkOf(c)} {
 		text, err := s.rdb.HGet(ctx, ledger.Key(c.Place(), name), c.HoldID()).Result()
-		if errors.Is(err, redis.Nil) {
+		if redisconn.IsNil(err) {
 			continue
 		}
 		if err != nil {

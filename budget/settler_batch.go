@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // all ends holds in one batch, and then what spend caps hold for them.
@@ -22,7 +22,7 @@ func (s *settler) flight(ctx context.Context, endings []Settle) []Settled {
 	for i, e := range endings {
 		sent[i], out[i].Err = s.queue(ctx, pipe, e, now)
 	}
-	_, err := pipe.Exec(ctx) // each command has its own error
+	err := pipe.Exec(ctx) // each command has its own error
 	late := err != nil && ctx.Err() != nil
 	took := time.Since(began).Seconds()
 	for i, e := range endings {
@@ -66,14 +66,15 @@ func (s *settler) queue(ctx context.Context, pipe Flight, e Settle, now time.Tim
 	if err != nil {
 		return nil, err
 	}
-	return r, pipe.Process(ctx, r) // only queues
+	pipe.Add(ctx, r.Late)
+	return r, nil
 }
 
 // ended decodes one answer. If the script did nothing, because it is not loaded or needs other keys
 // or another time, ended repeats it on its own.
 func (s *settler) ended(ctx context.Context, e Settle, r *request) Settled {
 	reply, err := r.answer()
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if redisconn.NoScript(err) {
 		return s.alone(ctx, e)
 	}
 	if err != nil {

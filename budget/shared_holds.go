@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
@@ -17,7 +17,7 @@ import (
 
 // SharedHolds are holds with Terms.Life, which any process may end.
 type SharedHolds struct {
-	rdb    redis.UniversalClient
+	rdb    redisconn.DB
 	leases *leases
 	binder binder
 }
@@ -76,9 +76,9 @@ func (s *SharedHolds) Reopen(
 func (s *SharedHolds) open(ctx context.Context, place, id string) (*Hold, error) {
 	pipe := s.rdb.Pipeline()
 	record, ends := pipe.HGet(ctx, HoldsKey(place), id), pipe.ZScore(ctx, ledger.Key(place, "leases"), id)
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_ = pipe.Exec(ctx) // each command has its own error
 	text, err := record.Result()
-	if errors.Is(err, redis.Nil) {
+	if redisconn.IsNil(err) {
 		return nil, fmt.Errorf("hold %s: %w", id, ErrEnded)
 	}
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *SharedHolds) Outcome(ctx context.Context, c ledger.Call) (Outcome, erro
 		return Outcome{}, err
 	}
 	text, err := s.rdb.HGet(ctx, ledger.Key(c.Place(), chunkOf(c)), c.HoldID()).Result()
-	if errors.Is(err, redis.Nil) {
+	if redisconn.IsNil(err) {
 		return Outcome{}, nil
 	}
 	if err != nil {

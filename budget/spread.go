@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget/ledger"
 )
@@ -77,7 +77,7 @@ func (sp Spread) whole(l *Limit, c ledger.Call) bool {
 
 // places finds the parts of orgs.
 type places struct {
-	rdb    redis.UniversalClient
+	rdb    redisconn.DB
 	spread func(org string) Spread // Options.Spread
 	single sync.Map                // orgs that had one part only, with the time.Time of that answer
 }
@@ -192,14 +192,14 @@ func (s *Store) locate(ctx context.Context, all []string, calls []ledger.Call) (
 		return out, nil
 	}
 	pipe := s.rdb.Pipeline()
-	known := make([]*redis.BoolCmd, 0, 2*len(all)*len(calls))
+	known := make([]redisconn.Cmd[bool], 0, 2*len(all)*len(calls))
 	for _, c := range calls {
 		for _, place := range all {
 			known = append(known, pipe.HExists(ctx, ledger.Key(place, "holds"), c.HoldID()),
 				pipe.HExists(ctx, ledger.Key(place, chunkOf(c)), c.HoldID()))
 		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	if err := pipe.Exec(ctx); err != nil && !redisconn.IsNil(err) {
 		return nil, storeError("find holds", err)
 	}
 	for i := range known {

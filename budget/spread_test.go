@@ -257,7 +257,7 @@ func TestSpreadOnACluster(t *testing.T) {
 	group := redistest.StartCluster(t, 3, 0)
 	rdb := group.Client()
 	ctx := t.Context()
-	s := New(rdb, Options{Spread: func(string) Spread { return Spread{Parts: 16, By: User} }})
+	s := New(redistest.DB(rdb), Options{Spread: func(string) Spread { return Spread{Parts: 16, By: User} }})
 	limits := []Limit{costLimit("user", User, hour(1000)), costLimit("all", Org, hour(1000))}
 	limits[1].Mode = Shadow
 	nodes := map[*redistest.Server]int{}

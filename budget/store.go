@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget/ledger"
 )
@@ -30,7 +30,7 @@ type Store struct {
 	// Runs keeps the budgets of runs of calls.
 	Runs *Runs
 
-	rdb     redis.UniversalClient
+	rdb     redisconn.DB
 	opts    Options
 	metrics *metrics
 	runner  *runner
@@ -48,7 +48,7 @@ type Store struct {
 
 // New returns a Store on rdb. For ctx deadlines to take effect, rdb must be built with
 // ContextTimeoutEnabled. Retries by the client are harmless.
-func New(rdb redis.UniversalClient, o Options) *Store {
+func New(rdb redisconn.DB, o Options) *Store {
 	o = o.withDefaults()
 	if o.Scripts == nil {
 		o.Scripts = rdb
@@ -122,7 +122,7 @@ func (s *Store) newLedger() *ledger.Ledger {
 // id. Any answer counts as success, even an error reply.
 func (s *Store) Ping(ctx context.Context, tag string) error {
 	err := s.rdb.Exists(ctx, ledger.Key(tag, "leases")).Err()
-	var answer redis.Error
+	var answer redisconn.Error
 	if errors.As(err, &answer) {
 		return nil
 	}

@@ -53,7 +53,7 @@ func TestStoreClockJumps(t *testing.T) {
 // TestStoreClockIsRead: Run reads the clock of the server.
 func TestStoreClockIsRead(t *testing.T) {
 	server, reg := redistest.Start(t), prometheus.NewRegistry()
-	s := New(server.Client(), Options{Metrics: reg})
+	s := New(server.DB(), Options{Metrics: reg})
 	if _, err := s.watcher.identities(t.Context()); err != nil {
 		t.Fatal(err)
 	}

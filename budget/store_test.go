@@ -32,7 +32,7 @@ var fixtures atomic.Int64
 
 // newFixture returns a store of a fresh org on rdb.
 func newFixture(t testing.TB, rdb *redis.Client, o Options) *fixture {
-	f := &fixture{Store: New(rdb, o), t: t, rdb: rdb, org: fmt.Sprintf("org%d", fixtures.Add(1))}
+	f := &fixture{Store: New(redistest.DB(rdb), o), t: t, rdb: rdb, org: fmt.Sprintf("org%d", fixtures.Add(1))}
 	f.now.Store(start.UnixMicro())
 	f.clock.fake = f.now.Load
 	return f

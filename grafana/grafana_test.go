@@ -176,7 +176,7 @@ func metrics(t *testing.T) map[string][]string {
 	t.Cleanup(func() { _ = rdb.Close() })
 	d := described{map[string][]string{}}
 	config.NewMetrics(d)
-	store := budget.New(rdb, budget.Options{Metrics: d})
+	store := budget.New(redistest.DB(rdb), budget.Options{Metrics: d})
 	if err := budget.RegisterCaps(t.Context(), d, store, func() []budget.Cap { return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -186,19 +186,19 @@ func metrics(t *testing.T) map[string][]string {
 	if err := guard.RegisterBounds(d, func() map[string]guard.Bound { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if err := redisconn.Register(t.Context(), d, rdb); err != nil {
+	if err := redisconn.Register(t.Context(), d, redistest.DB(rdb)); err != nil {
 		t.Fatal(err)
 	}
-	cache.New(rdb, cache.Options{Metrics: d})
+	cache.New(redistest.DB(rdb), cache.Options{Metrics: d})
 	g := guard.New(guard.Options{Budget: store, Policy: &guard.Policy{}, Metrics: d})
-	q, err := queue.New(rdb, []queue.Pool{{ID: "p"}}, queue.Options{Metrics: d})
+	q, err := queue.New(redistest.DB(rdb), []queue.Pool{{ID: "p"}}, queue.Options{Metrics: d})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := pricing.Register(d, func() *pricing.Catalogue { return nil }, time.Now); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := webhook.New(rdb, webhook.Options{Metrics: d}); err != nil {
+	if _, err := webhook.New(redistest.DB(rdb), webhook.Options{Metrics: d}); err != nil {
 		t.Fatal(err)
 	}
 	proxy.New(proxy.Options{Guard: g, Queue: q, Directory: &auth.Directory{}, Metrics: d})

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/cache"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
@@ -31,7 +32,7 @@ func TestCacheFailsSoft(t *testing.T) {
 	r.org.Cache = settings.Cache{MaxAge: time.Hour, Always: true}
 	r.guard.deadline = 20 * time.Millisecond
 	for name, rdb := range map[string]*redis.Client{"gone": gone, "slow": slow} {
-		r.guard.cache = cache.New(rdb, cache.Options{})
+		r.guard.cache = cache.New(redistest.DB(rdb), cache.Options{})
 		for range 2 {
 			w := httptest.NewRecorder()
 			a := Attempt{ID: wire.NewCallID(), Number: 1, Patience: time.Minute, Header: http.Header{}}
@@ -53,7 +54,7 @@ func TestCacheOfALeaver(t *testing.T) {
 	r.org.Cache = settings.Cache{MaxAge: time.Hour, MaxBytes: 1 << 20, Always: true}
 	rdb := redis.NewClient(&redis.Options{Addr: r.redis.Addr})
 	t.Cleanup(func() { _ = rdb.Close() })
-	r.guard.cache = cache.New(rdb, cache.Options{})
+	r.guard.cache = cache.New(redistest.DB(rdb), cache.Options{})
 	for _, want := range []string{"miss", "hit"} {
 		p := r.plan(prompt("gpt-4o", "[fake: output=40]", `"stream":true`))
 		ctx, leave := context.WithCancel(t.Context())

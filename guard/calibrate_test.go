@@ -62,9 +62,9 @@ func newLearner(t *testing.T) *learner {
 		{ID: "cost", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Amount: 1e12, Window: time.Hour}},
 		{ID: "tokens", Subject: budget.Org, Metric: budget.Tokens, Shape: budget.Shape{Kind: budget.Window, Amount: 1e9, Window: time.Hour}},
 	}}
-	l := &learner{t: t, caller: Caller{Org: org, User: "ann", Key: "k"}, store: budget.New(rdb, budget.Options{}), fake: fake}
+	l := &learner{t: t, caller: Caller{Org: org, User: "ann", Key: "k"}, store: budget.New(redistest.DB(rdb), budget.Options{}), fake: fake}
 	l.Guard = New(Options{
-		Budget: l.store, Calibration: calibration.New(rdb, calibration.Options{}), StoreDeadline: 5 * time.Second,
+		Budget: l.store, Calibration: calibration.New(redistest.DB(rdb), calibration.Options{}), StoreDeadline: 5 * time.Second,
 		Policy: &Policy{Catalogue: catalogue, Providers: set},
 	})
 	return l

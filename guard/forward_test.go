@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -354,7 +355,7 @@ func TestWaitedHeader(t *testing.T) {
 func TestRefusalCountsFromItsRequest(t *testing.T) {
 	r := newRig(t, roomy()...)
 	rdb := r.redis.Client()
-	q := quota.New(rdb, quota.Options{Lease: time.Minute})
+	q := quota.New(redistest.DB(rdb), quota.Options{Lease: time.Minute})
 	q.Configure([]quota.Pool{{ID: "main", RPM: 100}})
 	r.guard.Grants.quota = q
 	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {

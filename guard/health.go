@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget"
 )
@@ -142,7 +142,7 @@ func (h *health) judge(ctx context.Context, err error, tags ...string) error {
 		return cause
 	case errors.Is(cause, errLate):
 		return nil
-	case errors.As(err, &slow) && slow.Timeout(), errors.Is(err, redis.ErrPoolTimeout):
+	case errors.As(err, &slow) && slow.Timeout(), redisconn.PoolTimeout(err):
 		return h.allAnswer(ctx, tags)
 	}
 	return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -27,7 +28,7 @@ type late struct {
 	by time.Duration
 }
 
-func (l late) Process(ctx context.Context, cmd redis.Cmder) error {
+func (l late) Process(ctx context.Context, cmd redisconn.Reply) error {
 	time.Sleep(l.by)
 	return l.Scripts.Process(ctx, cmd)
 }
@@ -35,9 +36,9 @@ func (l late) Process(ctx context.Context, cmd redis.Cmder) error {
 // impatient returns a guard on the rig's Redis with a short deadline.
 func (r *rig) impatient(scripts func(redis.UniversalClient) budget.Scripts) *Guard {
 	r.t.Helper()
-	rdb := redisconn.Open(redisconn.Single, redisconn.Options(r.redis.Addr))
+	rdb := driver.Open(driver.Single, driver.Options(r.redis.Addr))
 	r.t.Cleanup(func() { _ = rdb.Close() })
-	g := New(Options{Budget: budget.New(rdb, budget.Options{Scripts: scripts(rdb)}), Policy: r.guard.Policy(), StoreDeadline: 20 * time.Millisecond})
+	g := New(Options{Budget: budget.New(redistest.DB(rdb), budget.Options{Scripts: scripts(rdb)}), Policy: r.guard.Policy(), StoreDeadline: 20 * time.Millisecond})
 	r.t.Cleanup(func() { _ = g.Close(context.Background()) })
 	return g
 }
@@ -48,7 +49,7 @@ func TestLateProcessIsNoOutage(t *testing.T) {
 	const most, callers = 5, 40
 	limit := budget.Limit{ID: "n", Subject: budget.Org, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: most, Window: time.Hour}}
 	r := newRig(t, limit)
-	g := r.impatient(func(rdb redis.UniversalClient) budget.Scripts { return late{rdb, 150 * time.Millisecond} })
+	g := r.impatient(func(rdb redis.UniversalClient) budget.Scripts { return late{redistest.DB(rdb), 150 * time.Millisecond} })
 	plan := r.plan(prompt("gpt-4o", "hi", `"max_tokens":5`))
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -153,7 +154,7 @@ func TestOutageEndsWithoutCalls(t *testing.T) {
 // hold.
 func TestSilentStoreFailsClosed(t *testing.T) {
 	r := newRig(t, budget.Limit{ID: "n", Subject: budget.Org, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: 5, Window: time.Hour}})
-	g := r.impatient(func(rdb redis.UniversalClient) budget.Scripts { return redisconn.Pipelined(rdb) })
+	g := r.impatient(func(rdb redis.UniversalClient) budget.Scripts { return redisconn.Pipelined(redistest.DB(rdb)) })
 	plan := r.plan(prompt("gpt-4o", "hi", `"max_tokens":5`))
 	call, err := g.admission.begin(t.Context(), plan, wire.NewCallID(), 1, "")
 	if err != nil {

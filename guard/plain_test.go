@@ -176,7 +176,7 @@ func TestResponseWithoutRoomHasAnOwner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, roomy()...)
 			r.crowded(room)
-			owned := ownership.New(r.redis.Client(), nil, nil)
+			owned := ownership.New(r.redis.DB(), nil, nil)
 			r.guard.ownership, r.guard.Plans.resolver.ownership = owned, owned
 			text := `{"id":"resp_large","object":"response","status":"completed","model":"gpt-4o","output":[{"type":"message","id":"msg_1","content":` +
 				`[{"type":"output_text","text":"` + strings.Repeat("x", 3*spool.Small) + `"}]}],"usage":{"input_tokens":10,"output_tokens":5,"total_tokens":15}}`

@@ -16,7 +16,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
-	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -78,9 +78,9 @@ func newRig(t testing.TB, limits ...budget.Limit) *rig {
 	}
 	if len(limits) > 0 {
 		r.redis = redistest.Start(t)
-		rdb := redisconn.Open(redisconn.Single, redisconn.Options(r.redis.Addr)) // as in the program
+		rdb := driver.Open(driver.Single, driver.Options(r.redis.Addr)) // as in the program
 		t.Cleanup(func() { _ = rdb.Close() })
-		r.store = budget.New(rdb, budget.Options{})
+		r.store = budget.New(redistest.DB(rdb), budget.Options{})
 		o.Budget = r.store
 	}
 	r.guard = New(o)

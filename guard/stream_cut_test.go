@@ -231,7 +231,7 @@ func TestDiesGrowing(t *testing.T) {
 	p := r.teach()
 	c := r.begin(r.plan(prompt("gpt-4o", "hi", streamed)))
 	l := &listener{ResponseRecorder: httptest.NewRecorder()}
-	heir := budget.New(r.redis.Client(), budget.Options{})
+	heir := budget.New(r.redis.DB(), budget.Options{})
 	l.next = func(got int) {
 		if got == 30 { // 42 are held, and the hold is no longer renewed
 			leases := "lg:{acme}:leases"

@@ -6,8 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/lua"
 )
@@ -116,9 +115,9 @@ func TestScriptsNameTheirArguments(t *testing.T) {
 func TestScriptsLoad(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	seen := map[string]string{}
-	load := func(name string, s *redis.Script) {
+	load := func(name string, s *redisconn.Script) {
 		t.Helper()
-		hash, err := s.Load(t.Context(), rdb).Result()
+		hash, err := rdb.ScriptLoad(t.Context(), lua.Text(lua.Files(), name)).Result()
 		if err != nil || hash != s.Hash() {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -71,7 +71,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // money holds, grows, settles, voids, expires and corrects calls.
 func (w *watch) money(rdb redis.UniversalClient) {
 	ctx := w.t.Context()
-	store := books.New(rdb, books.Options{Lease: 50 * time.Millisecond, SumLabels: []string{"project"}})
+	store := books.New(redistest.DB(rdb), books.Options{Lease: 50 * time.Millisecond, SumLabels: []string{"project"}})
 	call := func() ledger.Call {
 		return ledger.Call{ID: wire.NewCallID(), Org: "acme", User: "alice", Key: "k", Model: "m", Labels: "project=mobile"}
 	}
@@ -121,11 +121,11 @@ func (w *watch) money(rdb redis.UniversalClient) {
 // renewed runs a store until it has renewed a lease, and another until it has taken over the org
 // after the first one stopped.
 func (w *watch) renewed(rdb redis.UniversalClient) {
-	store := books.New(rdb, books.Options{Lease: 50 * time.Millisecond})
+	store := books.New(redistest.DB(rdb), books.Options{Lease: 50 * time.Millisecond})
 	_, err := store.Hold(w.t.Context(), books.Terms{Limits: limits(), Call: ledger.Call{ID: wire.NewCallID(), Org: "acme", User: "bob", Key: "k", Model: "m"}, Max: books.Amounts{Cost: 1}, Expected: books.Amounts{Cost: 1}})
 	w.try(err)
 	w.during(store, "renew")
-	w.during(books.New(rdb, books.Options{Lease: 50 * time.Millisecond}), "relinquish")
+	w.during(books.New(redistest.DB(rdb), books.Options{Lease: 50 * time.Millisecond}), "relinquish")
 }
 
 // during runs a store until a script has run.
@@ -159,7 +159,7 @@ func (w *watch) await(what string, is func() bool) {
 // jobs puts, cancels and runs jobs, and takes quota for live calls.
 func (w *watch) jobs(rdb redis.UniversalClient) {
 	ctx, stop := context.WithCancel(w.t.Context())
-	q, err := queue.New(rdb, []queue.Pool{{ID: "p", RPM: 1000, TPM: 100_000, Concurrency: 50}}, queue.Options{Log: quiet})
+	q, err := queue.New(redistest.DB(rdb), []queue.Pool{{ID: "p", RPM: 1000, TPM: 100_000, Concurrency: 50}}, queue.Options{Log: quiet})
 	w.try(err)
 	put := func() string {
 		j := &queue.Job{
@@ -214,7 +214,7 @@ func (w *watch) jobs(rdb redis.UniversalClient) {
 
 // conversations counts the tokens of a conversation.
 func (w *watch) conversations(rdb redis.UniversalClient) {
-	ctx, store := w.t.Context(), ownership.New(rdb, nil, nil)
+	ctx, store := w.t.Context(), ownership.New(redistest.DB(rdb), nil, nil)
 	a, err := store.Begin(ctx, "acme", "conv_1", "call", 5)
 	w.try(err)
 	_, err = store.Begin(ctx, "acme", "conv_1", "other", 5)
@@ -227,7 +227,7 @@ func (w *watch) storage(rdb redis.UniversalClient) {
 	blobs, err := blob.Open(ctx, w.t.TempDir())
 	w.try(err)
 	defer blobs.Close()
-	stored := files.New(rdb, blobs, files.Options{Log: quiet})
+	stored := files.New(redistest.DB(rdb), blobs, files.Options{Log: quiet})
 	w.try(stored.Agree(ctx))
 	owner := files.Owner{Org: "acme", User: "alice"}
 	upload, err := stored.Begin(ctx, owner, files.NewID())
@@ -236,12 +236,12 @@ func (w *watch) storage(rdb redis.UniversalClient) {
 	w.try(err)
 	file, err := upload.Commit(ctx, "in.jsonl", files.Batch, 0)
 	w.try(err)
-	made := batch.NewStore(rdb, stored, quiet)
+	made := batch.NewStore(redistest.DB(rdb), stored, quiet)
 	b, err := made.Create(ctx, batch.Request{Owner: batch.Owner{Org: "acme", User: "alice"}, File: file, Endpoint: wire.ChatCompletions})
 	w.try(err, stored.Keep(ctx, file, time.Now().Add(48*time.Hour)))
 	_, err = made.Cancel(ctx, "acme", "alice", b.ID)
 	w.try(err, stored.Remove(ctx, owner, file.ID))
-	memory := capacity.New(rdb, nil, capacity.Options{}, nil)
+	memory := capacity.New(redistest.DB(rdb), nil, capacity.Options{}, nil)
 	w.try(memory.Reserve(ctx, "acme", "a", capacity.Bytes{Reserved: 10, Written: 10}, time.Minute), memory.Release(ctx, "a"))
 }
 
@@ -249,11 +249,11 @@ func (w *watch) storage(rdb redis.UniversalClient) {
 func (w *watch) records(rdb redis.UniversalClient) {
 	ctx, stop := context.WithCancel(w.t.Context())
 	defer stop()
-	ids := tenants.New(rdb, tenants.Options{Log: quiet})
+	ids := tenants.New(redistest.DB(rdb), tenants.Options{Log: quiet})
 	w.try(ids.Load(ctx))
 	entry := tenants.AuditEntry{Actor: "ops", Action: "org.create", Org: "acme"}
 	w.try(ids.Commit(ctx, entry, tenants.Change{Ref: tenants.Ref{Kind: "org", Org: "acme"}, New: map[string]any{"name": "Acme"}}))
-	again := idempotency.New(rdb, idempotency.Options{Log: quiet})
+	again := idempotency.New(redistest.DB(rdb), idempotency.Options{Log: quiet})
 	print := idempotency.FingerprintOf([]byte("a"))
 	key, _, err := again.Open(ctx, "acme", print, print, "holder")
 	w.try(err, key.Bind(ctx, "job_1", time.Minute), key.Done(ctx, "answer", time.Minute))

@@ -14,7 +14,7 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 //go:embed *.lua
@@ -25,10 +25,12 @@ func Files() fs.FS { return files }
 
 // Load returns the script in <name>.lua with its libraries prepended. It panics if a file is
 // missing: names are constants of this module, so that is a programming error.
-func Load(name string) *redis.Script { return LoadFrom(files, name) }
+func Load(name string) *redisconn.Script { return LoadFrom(files, name) }
 
 // LoadFrom is Load from other files than those of this package.
-func LoadFrom(from fs.FS, name string) *redis.Script { return redis.NewScript(Text(from, name)) }
+func LoadFrom(from fs.FS, name string) *redisconn.Script {
+	return redisconn.NewScript(Text(from, name))
+}
 
 // Text returns the script as it is sent to Redis.
 func Text(from fs.FS, name string) string {

@@ -9,13 +9,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // Refused reports whether Redis replied with one of these error codes, to a command or within a
 // script.
 func Refused(err error, codes ...string) bool {
-	var reply redis.Error
+	var reply redisconn.Error
 	if !errors.As(err, &reply) {
 		return false
 	}
@@ -49,6 +49,5 @@ func Unavailable(err error) bool {
 	}
 	var network net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) ||
-		errors.Is(err, net.ErrClosed) || errors.As(err, &network) || Refused(err, refusing...)
+		redisconn.NotSent(err) || errors.Is(err, net.ErrClosed) || errors.As(err, &network) || Refused(err, refusing...)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/ownership"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/queue"
@@ -25,8 +26,8 @@ func TestUsedAgainIsNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = blobs.Close() })
-	r.proxy.opts.Files = files.New(r.rdb, blobs, files.Options{Log: slog.New(slog.DiscardHandler)})
-	r.proxy.opts.Batches = batch.NewStore(r.rdb, r.proxy.opts.Files, slog.New(slog.DiscardHandler))
+	r.proxy.opts.Files = files.New(redistest.DB(r.rdb), blobs, files.Options{Log: slog.New(slog.DiscardHandler)})
+	r.proxy.opts.Batches = batch.NewStore(redistest.DB(r.rdb), r.proxy.opts.Files, slog.New(slog.DiscardHandler))
 	as := func(born string) {
 		r.org.KeyBorn, r.org.UserBorn = map[string]string{"k1": born}, map[string]string{"alice": born}
 		r.proxy.SetDirectory(&auth.Directory{ByHash: map[string]auth.Principal{

@@ -16,6 +16,7 @@ import (
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/ownership"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -125,8 +126,8 @@ func storedResponse(t *testing.T, r *rig) string {
 func keeping(t *testing.T, r *rig) {
 	t.Helper()
 	r.guard = guard.New(guard.Options{
-		Quota: r.queue.Quota(), Budget: budget.New(r.rdb, budget.Options{}), StoreDeadline: 5 * time.Second, Policy: r.guard.Policy(),
-		Ownership: ownership.New(r.rdb, nil, nil),
+		Quota: r.queue.Quota(), Budget: budget.New(redistest.DB(r.rdb), budget.Options{}), StoreDeadline: 5 * time.Second, Policy: r.guard.Policy(),
+		Ownership: ownership.New(redistest.DB(r.rdb), nil, nil),
 	})
 	r.proxy.guard, r.proxy.opts.Guard = r.guard, r.guard
 }
@@ -247,8 +248,8 @@ func TestFullStores(t *testing.T) {
 	o := files.Options{OrgBytes: 1500}
 	set := func(change func()) {
 		change()
-		r.proxy.opts.Files = files.New(r.rdb, r.proxy.opts.Files.Blobs(), o)
-		r.proxy.opts.Batches = batch.NewStore(r.rdb, r.proxy.opts.Files, nil)
+		r.proxy.opts.Files = files.New(redistest.DB(r.rdb), r.proxy.opts.Files.Blobs(), o)
+		r.proxy.opts.Batches = batch.NewStore(redistest.DB(r.rdb), r.proxy.opts.Files, nil)
 	}
 	file := r.upload(false, purpose, lines).id()
 	create := func() answer {

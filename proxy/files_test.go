@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/queue"
@@ -29,8 +30,8 @@ func fileRig(t *testing.T) *rig {
 	}
 	t.Cleanup(func() { _ = blobs.Close() })
 	log := slog.New(slog.DiscardHandler)
-	r.proxy.opts.Files = files.New(r.redis.Client(), blobs, files.Options{Log: log, OrgBytes: 1500})
-	r.proxy.opts.Batches = batch.NewStore(r.redis.Client(), r.proxy.opts.Files, log)
+	r.proxy.opts.Files = files.New(r.redis.DB(), blobs, files.Options{Log: log, OrgBytes: 1500})
+	r.proxy.opts.Batches = batch.NewStore(r.redis.DB(), r.proxy.opts.Files, log)
 	return r
 }
 
@@ -231,8 +232,8 @@ func TestForeignFiles(t *testing.T) {
 	rdb.AddHook(&asked)
 	log := slog.New(slog.DiscardHandler)
 	mine := r.proxy.opts.Files
-	r.proxy.opts.Files = files.New(rdb, mine.Blobs(), files.Options{Log: log})
-	r.proxy.opts.Batches = batch.NewStore(rdb, r.proxy.opts.Files, log)
+	r.proxy.opts.Files = files.New(redistest.DB(rdb), mine.Blobs(), files.Options{Log: log})
+	r.proxy.opts.Batches = batch.NewStore(redistest.DB(rdb), r.proxy.opts.Files, log)
 	put := func(o files.Owner) string {
 		id := files.NewID()
 		up, err := mine.Begin(t.Context(), o, id)

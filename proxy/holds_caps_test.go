@@ -71,6 +71,6 @@ func TestHoldsOnACluster(t *testing.T) {
 	r, _ := holdRig(t, window(10_000_000_000, time.Hour))
 	group := redistest.StartCluster(t, 3, 0)
 	r.rdb = group.Client()
-	r.anotherGuard(budget.Options{Scripts: redisconn.Pipelined(r.rdb)})
+	r.anotherGuard(budget.Options{Scripts: redisconn.Pipelined(redistest.DB(r.rdb))})
 	r.underACap()
 }

@@ -279,7 +279,7 @@ func TestAnotherProcessSettles(t *testing.T) {
 // anotherGuard replaces the rig's guard and budget store, as another process has them.
 func (r *rig) anotherGuard(o budget.Options) {
 	r.t.Helper()
-	r.store = budget.New(r.rdb, o)
+	r.store = budget.New(redistest.DB(r.rdb), o)
 	r.guard = guard.New(guard.Options{
 		Quota: r.queue.Quota(), Budget: r.store, StoreDeadline: 5 * time.Second, Policy: r.guard.Policy(),
 	})

@@ -26,7 +26,7 @@ const (
 // second starts another proxy of the same deployment.
 func (r *rig) second() *rig {
 	o := r.proxy.opts
-	o.Idempotency, o.Metrics = idempotency.New(r.redis.Client(), idempotency.Options{}), nil
+	o.Idempotency, o.Metrics = idempotency.New(r.redis.DB(), idempotency.Options{}), nil
 	other := &rig{t: r.t, redis: r.redis, queue: r.queue, guard: r.guard, org: r.org, key: r.key, proxy: New(o)}
 	other.http = httptest.NewServer(other.proxy)
 	r.t.Cleanup(other.http.Close)

@@ -250,7 +250,7 @@ func TestForeignJobs(t *testing.T) {
 	rdb.AddHook(&asked)
 	var err error
 	// The queue is never started with Run.
-	if r.proxy.queue, err = queue.New(rdb, []queue.Pool{{ID: "main"}}, queue.Options{}); err != nil {
+	if r.proxy.queue, err = queue.New(redistest.DB(rdb), []queue.Pool{{ID: "main"}}, queue.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	put := func(org, user string) string {

@@ -7,6 +7,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/queue"
@@ -21,7 +22,7 @@ func TestScopesOfLimitRequests(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, cost("of-org", budget.Org), cost("of-user", budget.User), cost("of-key", budget.Key))
 	r.org.RaiseRequests = settings.RaiseRequests{Mode: "allow", MaxAmount: settings.Quantity{N: 5e9, Money: true}, MaxFor: time.Hour}
 	r.org.Runs = settings.Runs{MaxDepth: 1, MaxOpen: 9, MaxAmount: settings.Quantity{N: 50e9, Money: true}, MaxLife: time.Hour}
-	store := tenants.New(r.rdb, tenants.Options{})
+	store := tenants.New(redistest.DB(r.rdb), tenants.Options{})
 	r.proxy.opts.Raises = store
 	r.proxy.routes = r.proxy.table()
 	child := r.run(r.key, "POST", "", `{"amount":"$0.000000001"}`).Key

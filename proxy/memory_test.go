@@ -14,6 +14,7 @@ import (
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/tenants"
@@ -30,7 +31,7 @@ func memoryRig(t *testing.T) (r *rig, neighbor string) {
 		Shape: budget.Shape{Kind: budget.Window, Amount: 1000e9, Window: 30 * 24 * time.Hour},
 	})
 	r.memory("64mb")
-	r.proxy.opts.Raises = tenants.New(r.rdb, tenants.Options{})
+	r.proxy.opts.Raises = tenants.New(redistest.DB(r.rdb), tenants.Options{})
 	unbounded := newReads(readBounds{what: "requests", perSecond: 1e6, burst: 1e6, atOnce: 1000})
 	r.proxy.reads, r.proxy.holds.changes = unbounded, unbounded
 	r.proxy.routes = r.proxy.table()
@@ -60,7 +61,7 @@ func (r *rig) memory(most string) {
 func (r *rig) sizes() (used, counted, names int64) {
 	r.t.Helper()
 	ctx := r.t.Context()
-	used, _, err := capacity.Usage(ctx, r.rdb)
+	used, _, err := capacity.Usage(ctx, redistest.DB(r.rdb))
 	if err == nil {
 		names, err = r.rdb.DBSize(ctx).Result()
 	}
@@ -210,7 +211,7 @@ func TestHostileOrgLeavesRoom(t *testing.T) {
 			t.Errorf("%s: nothing was refused", name)
 		}
 	}
-	used, most, err := capacity.Usage(t.Context(), r.rdb)
+	used, most, err := capacity.Usage(t.Context(), redistest.DB(r.rdb))
 	if err != nil || used > most*4/5 {
 		t.Errorf("got %d bytes of %d in use, error %v, want at most 80%%", used, most, err)
 	}
@@ -254,7 +255,7 @@ func TestFullMemoryTakesEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer blobs.Close()
-	r.proxy.opts.Files = files.New(r.rdb, blobs, files.Options{Log: slog.New(slog.DiscardHandler), OrgBytes: 1500})
+	r.proxy.opts.Files = files.New(redistest.DB(r.rdb), blobs, files.Options{Log: slog.New(slog.DiscardHandler), OrgBytes: 1500})
 	file := r.upload(false, part{"purpose", "", "batch"}, part{"file", "x.jsonl", "{}"})
 	all = append(all, ending{"DELETE", "/files/" + file.id(), ""})
 	r.memory("1")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
@@ -20,7 +21,7 @@ import (
 // spend uses up n of alice's limits.
 func (r *rig) spend(n int64) {
 	r.t.Helper()
-	store := budget.New(r.rdb, budget.Options{})
+	store := budget.New(redistest.DB(r.rdb), budget.Options{})
 	most := budget.Amounts{Cost: pricing.Nano(n)}
 	call := ledger.Call{ID: wire.NewCallID(), Attempt: 1, Org: "acme", User: "alice", Key: "k1", Model: "gpt-4o"}
 	h, err := store.Hold(r.t.Context(), budget.Terms{Limits: r.org.Limits, Call: call, Max: most, Expected: most})
@@ -78,7 +79,7 @@ func TestETAOfHeldMoney(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(40_000_000, time.Hour))
 	most := budget.Amounts{Cost: 39_999_000}
 	call := ledger.Call{ID: wire.NewCallID(), Attempt: 1, Org: "acme", User: "alice", Key: "k1", Model: "gpt-4o"}
-	if _, err := budget.New(r.rdb, budget.Options{}).Hold(t.Context(), budget.Terms{Limits: r.org.Limits, Call: call, Max: most, Expected: most}); err != nil {
+	if _, err := budget.New(redistest.DB(r.rdb), budget.Options{}).Hold(t.Context(), budget.Terms{Limits: r.org.Limits, Call: call, Max: most, Expected: most}); err != nil {
 		t.Fatal(err)
 	}
 	if j, _ := r.submitted(); j.WaitingFor != "limit:w" || j.ETA == nil || *j.ETA > 1 {

@@ -27,6 +27,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/idempotency"
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -92,21 +93,21 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 	if err != nil {
 		t.Fatal(err)
 	}
-	rdb := redisconn.Open(redisconn.Single, redisconn.Options(r.redis.Addr)) // as in the program
+	rdb := driver.Open(driver.Single, driver.Options(r.redis.Addr)) // as in the program
 	t.Cleanup(func() { _ = rdb.Close() })
 	r.rdb = rdb
-	line := redisconn.Joined(rdb, budget.Join(rdb))
+	line := redisconn.Joined(redistest.DB(rdb), budget.Join(redistest.DB(rdb)))
 	log := slog.New(slog.NewJSONHandler(r, nil))
-	memory := capacity.New(rdb, line, capacity.Options{}, nil)
-	r.store = budget.New(rdb, budget.Options{
+	memory := capacity.New(redistest.DB(rdb), line, capacity.Options{}, nil)
+	r.store = budget.New(redistest.DB(rdb), budget.Options{
 		Memory: memory, Scripts: line, Flights: func() budget.Flight { return line.Batch() },
 	})
 	queued := queue.Options{Log: log, Scripts: line, Memory: memory}
-	if r.queue, err = queue.New(rdb, []queue.Pool{pool}, queued); err != nil {
+	if r.queue, err = queue.New(redistest.DB(rdb), []queue.Pool{pool}, queued); err != nil {
 		t.Fatal(err)
 	}
 	r.guard = guard.New(guard.Options{
-		Cache: cache.New(rdb, cache.Options{Metrics: r.answers}),
+		Cache: cache.New(redistest.DB(rdb), cache.Options{Metrics: r.answers}),
 		Quota: r.queue.Quota(), Budget: r.store, Memory: memory, StoreDeadline: 5 * time.Second, Log: log,
 		RunReached: func(run budget.Run) {
 			r.mu.Lock()
@@ -117,7 +118,7 @@ func newRig(t *testing.T, pool queue.Pool, change func(*Options), limits ...budg
 	})
 	r.background(r.queue.Run)
 	o := Options{
-		Guard: r.guard, Queue: r.queue, Idempotency: idempotency.New(rdb, idempotency.Options{Log: log}), Log: log,
+		Guard: r.guard, Queue: r.queue, Idempotency: idempotency.New(redistest.DB(rdb), idempotency.Options{Log: log}), Log: log,
 		Directory: &auth.Directory{ByHash: map[string]auth.Principal{keys.Hash(keys.Pepper{}, r.key): {Org: r.org, User: "alice", Key: "k1"}}},
 	}
 	if change != nil {

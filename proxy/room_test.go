@@ -178,7 +178,7 @@ func TestKeysKeepToTheShareOfTheirOrg(t *testing.T) {
 	if err := r.rdb.ConfigSet(ctx, "maxmemory", "64mb").Err(); err != nil {
 		t.Fatal(err)
 	}
-	memory := capacity.New(r.rdb, nil, capacity.Options{}, nil)
+	memory := capacity.New(redistest.DB(r.rdb), nil, capacity.Options{}, nil)
 	counted := func() int64 {
 		n, _ := r.rdb.HGet(ctx, memory.Keys()[2], "o acme").Int64()
 		return n

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -11,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/internal/tasks"
 )
@@ -33,7 +32,7 @@ type activity struct {
 
 // wakeups notifies workers of pools that have work, and checks the quiet pools in turn.
 type wakeups struct {
-	rdb      redis.UniversalClient
+	rdb      redisconn.DB
 	log      *slog.Logger
 	settings *settings
 	turn     int // position in the rotation over quiet pools
@@ -89,7 +88,7 @@ func (a *wakeups) anyWork(ctx context.Context, quiet []*pool) ([]*pool, error) {
 	if len(quiet) == 0 {
 		return nil, nil
 	}
-	if _, cluster := a.rdb.(*redis.ClusterClient); cluster {
+	if a.rdb.Cluster() {
 		n := min(len(quiet), lookMost)
 		a.turn += n
 		turn := make([]*pool, n)
@@ -115,11 +114,11 @@ func (a *wakeups) lookIn(ctx context.Context, pools []*pool) error {
 		return nil
 	}
 	pipe := a.rdb.Pipeline()
-	found, before := make([]*redis.IntCmd, len(pools)), make([]int64, len(pools))
+	found, before := make([]redisconn.Cmd[int64], len(pools)), make([]int64, len(pools))
 	for i, p := range pools {
 		found[i], before[i] = pipe.Exists(ctx, p.workKeys()...), p.stirred.Load()
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("queue: look: %w", err)
 	}
 	for i, p := range pools {
@@ -150,11 +149,11 @@ func (q *Queue) Unpark(ctx context.Context, orgs map[string]bool) error {
 		if err != nil {
 			return fmt.Errorf("queue: parked: %w", err)
 		}
-		var due []redis.Z
+		var due []redisconn.Z
 		for _, subject := range subjects {
 			w := strings.Fields(subject) // kind org ...
 			if orgs == nil || len(w) > 1 && w[0] != "p" && orgs[w[1]] {
-				due = append(due, redis.Z{Score: 1, Member: subject})
+				due = append(due, redisconn.Z{Score: 1, Member: subject})
 			}
 		}
 		if len(due) > 0 {
@@ -180,21 +179,22 @@ const maxNaps = 10_000
 // that rest because their provider failed keep their pause. See nap_entry in lua/rings.lua.
 func (a *wakeups) endNaps(ctx context.Context, p *pool, orgs map[string]bool) (bool, error) {
 	fair, shut := p.keys[6], p.keys[20]
-	entries, err := a.rdb.ZRangeByLex(ctx, shut, &redis.ZRangeBy{Min: "[z ", Max: "(z!", Count: maxNaps}).Result()
+	entries, err := a.rdb.ZRangeByLex(ctx, shut, redisconn.Between{Min: "[z ", Max: "(z!", Count: maxNaps}).Result()
 	if err != nil {
 		return false, fmt.Errorf("queue: naps: %w", err)
 	}
-	tills := make([]*redis.StringCmd, len(entries))
+	tills := make([]redisconn.Text, len(entries))
 	read := a.rdb.Pipeline()
 	for i, entry := range entries {
 		if w := strings.Fields(entry); len(w) == 9 && (orgs == nil || orgs[w[3]]) { // z time class + member
 			tills[i] = read.HGet(ctx, jobKey(p.ID, w[7]), "braked")
 		}
 	}
-	if _, err := read.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	if err := read.Exec(ctx); err != nil && !redisconn.IsNil(err) {
 		return false, fmt.Errorf("queue: naps: %w", err)
 	}
-	var old, due []any
+	var old []any
+	var due []string
 	for i, entry := range entries {
 		w := strings.Fields(entry)
 		if tills[i] == nil || strings.TrimLeft(w[1], "0") != tills[i].Val() {
@@ -209,10 +209,10 @@ func (a *wakeups) endNaps(ctx context.Context, p *pool, orgs map[string]bool) (b
 	write := a.rdb.TxPipeline()
 	write.ZRem(ctx, shut, old...)
 	for _, entry := range due {
-		write.ZAdd(ctx, shut, redis.Z{Member: entry})
+		write.ZAdd(ctx, shut, redisconn.Z{Member: entry})
 	}
 	write.HSet(ctx, fair, "nap", 0)
-	if _, err := write.Exec(ctx); err != nil {
+	if err := write.Exec(ctx); err != nil {
 		return false, fmt.Errorf("queue: naps: %w", err)
 	}
 	return true, nil

@@ -16,7 +16,7 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	group := redistest.StartCluster(t, 3, 0)
 	rdb := group.Client()
-	scripts := redisconn.Pipelined(rdb)
+	scripts := redisconn.Pipelined(redistest.DB(rdb))
 	var pools []Pool
 	nodes := map[*redistest.Server]bool{}
 	for i := range 6 {
@@ -27,7 +27,7 @@ func TestCluster(t *testing.T) {
 	if len(nodes) < 2 {
 		t.Fatalf("all pools are on one node")
 	}
-	q, err := New(rdb, pools, Options{Scripts: scripts, Log: slog.New(slog.DiscardHandler)})
+	q, err := New(redistest.DB(rdb), pools, Options{Scripts: scripts, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,6 @@ package queue
 import (
 	"context"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
@@ -14,19 +12,19 @@ type coalescedCommands struct{ batches *redisconn.Batcher[*commands] }
 // commands holds one caller's commands. The sender owns them until done is closed.
 type commands struct {
 	ctx  context.Context
-	add  func(redis.Pipeliner)
+	add  func(redisconn.Pipe)
 	done chan struct{}
 }
 
 // newCoalescedCommands returns a coalescedCommands with at most `most` callers per
 // pipeline.
-func newCoalescedCommands(rdb redis.UniversalClient, most int) *coalescedCommands {
+func newCoalescedCommands(rdb redisconn.DB, most int) *coalescedCommands {
 	return &coalescedCommands{redisconn.NewBatcher(most, func(batch []*commands) { send(rdb, batch) })}
 }
 
 // exec runs the commands that add puts into a pipeline; each command carries its own error.
 // The returned error is that of ctx: the caller must then not read the commands.
-func (g *coalescedCommands) exec(ctx context.Context, add func(redis.Pipeliner)) error {
+func (g *coalescedCommands) exec(ctx context.Context, add func(redisconn.Pipe)) error {
 	a := &commands{ctx: ctx, add: add, done: make(chan struct{})}
 	g.batches.Add(a)
 	select {
@@ -37,7 +35,7 @@ func (g *coalescedCommands) exec(ctx context.Context, add func(redis.Pipeliner))
 	}
 }
 
-func send(rdb redis.UniversalClient, batch []*commands) {
+func send(rdb redisconn.DB, batch []*commands) {
 	pipe := rdb.Pipeline()
 	for _, a := range batch {
 		if a.ctx.Err() == nil {
@@ -45,7 +43,7 @@ func send(rdb redis.UniversalClient, batch []*commands) {
 		}
 	}
 	// The client's own timeouts bound it, and every command has its own error.
-	_, _ = pipe.Exec(context.WithoutCancel(batch[0].ctx))
+	_ = pipe.Exec(context.WithoutCancel(batch[0].ctx))
 	for _, a := range batch {
 		close(a.done)
 	}

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
@@ -20,7 +18,7 @@ type coalescedScript struct {
 	batches *redisconn.Batcher[*scriptCall]
 
 	name   string
-	script *redis.Script
+	script *redisconn.Script
 	common []any // ARGV before the jobs' own
 }
 
@@ -37,7 +35,7 @@ type scriptCall struct {
 	err  error
 }
 
-func newCoalescedScript(name string, script *redis.Script, common []any) *coalescedScript {
+func newCoalescedScript(name string, script *redisconn.Script, common []any) *coalescedScript {
 	b := &coalescedScript{name: name, script: script, common: common}
 	b.batches = redisconn.NewBatcher(batchMost, b.run)
 	return b

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -12,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/internal/capacity"
 )
@@ -20,7 +19,7 @@ import (
 // contents stores the bodies and answers of jobs: in Redis, or in the blob store if they
 // are large.
 type contents struct {
-	rdb     redis.UniversalClient
+	rdb     redisconn.DB
 	opts    *Options
 	log     *slog.Logger
 	metrics *metrics
@@ -80,12 +79,12 @@ func (cs *contents) writeBody(ctx context.Context, p *pool, j *Job, body []byte)
 			return err
 		}
 	}
-	var cmds []redis.Cmder
-	add := func(pipe redis.Pipeliner) { cmds = addBody(ctx, pipe, p, j, text) }
+	var cmds []failing
+	add := func(pipe redisconn.Pipe) { cmds = addBody(ctx, pipe, p, j, text) }
 	if len(text) > bodySmall { // a large body must not delay other callers
 		pipe := cs.rdb.Pipeline()
 		add(pipe)
-		_, _ = pipe.Exec(ctx) // every command has its own error
+		_ = pipe.Exec(ctx) // every command has its own error
 	} else if err := cs.bodies.exec(ctx, add); err != nil {
 		return fmt.Errorf("queue: write body: %w", err)
 	}
@@ -100,14 +99,17 @@ func (cs *contents) writeBody(ctx context.Context, p *pool, j *Job, body []byte)
 	return nil
 }
 
+// failing is a command of any type.
+type failing interface{ Err() error }
+
 // addBody adds the commands of writeBody to a pipeline.
-func addBody(ctx context.Context, pipe redis.Pipeliner, p *pool, j *Job, text []byte) []redis.Cmder {
+func addBody(ctx context.Context, pipe redisconn.Pipe, p *pool, j *Job, text []byte) []failing {
 	now := time.Now()
 	oldest := itoa(now.Add(-p.MaxAge - p.ResultTTL).UnixMilli())
-	cmds := append(make([]redis.Cmder, 0, 5), pipe.Set(ctx, bodyKey(j.ID), text, p.MaxAge+p.ResultTTL+runLife))
+	cmds := append(make([]failing, 0, 5), pipe.Set(ctx, bodyKey(j.ID), text, p.MaxAge+p.ResultTTL+runLife))
 	for _, index := range j.indexes() {
 		cmds = append(cmds,
-			pipe.ZAddNX(ctx, index, redis.Z{Score: float64(now.UnixMilli()), Member: j.ID}),
+			pipe.ZAddNX(ctx, index, redisconn.Z{Score: float64(now.UnixMilli()), Member: j.ID}),
 			pipe.PExpire(ctx, index, p.MaxAge+p.ResultTTL))
 		if rand.N(indexTrim) == 0 {
 			pipe.ZRemRangeByScore(ctx, index, "-inf", "("+oldest)
@@ -131,7 +133,7 @@ func (cs *contents) dropBody(ctx context.Context, j *Job) {
 	for _, index := range j.indexes() {
 		pipe.ZRem(ctx, index, j.ID)
 	}
-	_, _ = pipe.Exec(ctx)
+	_ = pipe.Exec(ctx)
 	_ = cs.memory.Release(ctx, j.ID) // if this fails, the reservation expires
 	if j.away {
 		cs.removeBlobs(ctx, j.Org, bodyBlob(j.ID))
@@ -143,7 +145,7 @@ func (cs *contents) dropBody(ctx context.Context, j *Job) {
 // store but is not.
 func (q *Queue) Body(ctx context.Context, j *Job) ([]byte, error) {
 	body, err := q.rdb.Get(ctx, bodyKey(j.ID)).Bytes()
-	if errors.Is(err, redis.Nil) {
+	if redisconn.IsNil(err) {
 		return nil, ErrNotFound
 	}
 	if err != nil {
@@ -200,13 +202,13 @@ func (a attemptRef) key() string { return outKey(a.id, a.attempt) }
 func (cs *contents) appendOutput(ctx context.Context, of attemptRef, ttl time.Duration, entries []entry) error {
 	key := of.key()
 	pipe := cs.rdb.Pipeline()
-	adds := make([]*redis.StringCmd, len(entries))
+	adds := make([]failing, len(entries))
 	for i, e := range entries {
-		adds[i] = pipe.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: itoa(e.n) + "-0", Values: cs.sealed(of.org, key, e)})
+		adds[i] = pipe.XAdd(ctx, key, itoa(e.n)+"-0", cs.sealed(of.org, key, e))
 	}
 	pipe.PExpire(ctx, key, ttl)
 	pipe.Publish(ctx, jobChannel(of.id), "o")
-	_, _ = pipe.Exec(ctx)
+	_ = pipe.Exec(ctx)
 	for _, add := range adds {
 		if err := add.Err(); err != nil && !strings.Contains(err.Error(), "equal or smaller") {
 			return fmt.Errorf("queue: write output: %w", err)
@@ -224,7 +226,7 @@ type reading struct {
 
 // outputEvents converts entries of an output into events and returns the new position.
 func (cs *contents) outputEvents(
-	ctx context.Context, of attemptRef, messages []redis.XMessage, far reading,
+	ctx context.Context, of attemptRef, messages []redisconn.Entry, far reading,
 ) ([]Event, reading, error) {
 	key, events := of.key(), make([]Event, 0, len(messages))
 	for _, m := range messages {
@@ -261,7 +263,7 @@ func (cs *contents) outputEvents(
 	return events, far, nil
 }
 
-func (cs *contents) openBytes(org, key string, m redis.XMessage) ([]byte, error) {
+func (cs *contents) openBytes(org, key string, m redisconn.Entry) ([]byte, error) {
 	if plain, ok := m.Values["d"].(string); ok {
 		return []byte(plain), nil
 	}
@@ -304,11 +306,11 @@ func (cs *contents) remainsOf(ctx context.Context, id string, attempt int) (rema
 // left. Read errors are stored in the claim's unread.
 func (cs *contents) fetch(ctx context.Context, p *pool, claims []*Claim) {
 	pipe := cs.rdb.Pipeline()
-	records, bodies := make([]*redis.MapStringStringCmd, len(claims)), make([]*redis.StringCmd, len(claims))
+	records, bodies := make([]redisconn.Cmd[map[string]string], len(claims)), make([]redisconn.Text, len(claims))
 	for i, c := range claims {
 		records[i], bodies[i] = pipe.HGetAll(ctx, jobKey(p.ID, c.id)), pipe.Get(ctx, bodyKey(c.id))
 	}
-	_, _ = pipe.Exec(ctx) // every command has its own error
+	_ = pipe.Exec(ctx) // every command has its own error
 	for i, c := range claims {
 		c.unread = c.decode(records[i], bodies[i])
 	}
@@ -323,7 +325,7 @@ func (cs *contents) fetch(ctx context.Context, p *pool, claims []*Claim) {
 }
 
 // decode fills the claim from what was read.
-func (c *Claim) decode(record *redis.MapStringStringCmd, body *redis.StringCmd) error {
+func (c *Claim) decode(record redisconn.Cmd[map[string]string], body redisconn.Text) error {
 	if err := record.Err(); err != nil {
 		return fmt.Errorf("queue: read claimed job: %w", err)
 	}
@@ -335,7 +337,7 @@ func (c *Claim) decode(record *redis.MapStringStringCmd, body *redis.StringCmd) 
 		return ErrGone
 	}
 	data, err := body.Bytes()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if err != nil && !redisconn.IsNil(err) {
 		return fmt.Errorf("queue: read body: %w", err)
 	}
 	c.ref, c.away, err = c.q.contents.refIn(j.Org, bodyKey(j.ID), data)
@@ -363,7 +365,7 @@ func (cs *contents) unlinkBodies(ctx context.Context, ids []string) {
 	for _, id := range ids {
 		pipe.Unlink(ctx, bodyKey(id))
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		cs.log.DebugContext(ctx, "bodies not deleted", "err", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/seal"
@@ -337,10 +337,10 @@ func (cs *contents) moveOut(ctx context.Context, o *Output, d *outputMove) error
 		pipe.XDel(ctx, key, some...)
 	}
 	for _, e := range d.entries {
-		pipe.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: itoa(e.n) + "-0", Values: e.values})
+		pipe.XAdd(ctx, key, itoa(e.n)+"-0", e.values)
 	}
 	pipe.PExpire(ctx, key, o.ttl)
-	if _, err := pipe.Exec(ctx); err != nil && !strings.Contains(err.Error(), "equal or smaller") {
+	if err := pipe.Exec(ctx); err != nil && !strings.Contains(err.Error(), "equal or smaller") {
 		return fmt.Errorf("queue: move output: %w", err)
 	}
 	_ = cs.rdb.Publish(ctx, jobChannel(o.job.ID), "o").Err() // watchers that miss it poll
@@ -376,7 +376,7 @@ func (cs *contents) wholeOutput(ctx context.Context, org, key string, to *bytes.
 // already has all of its bytes. room is the spool memory it took, which the caller must
 // give back.
 func (cs *contents) blobOf(
-	ctx context.Context, of attemptRef, m redis.XMessage, have int64,
+	ctx context.Context, of attemptRef, m redisconn.Entry, have int64,
 ) (data []byte, room int64, err error) {
 	text, _ := m.Values["r"].(string)
 	r, ok, err := cs.refIn(of.org, of.key(), []byte(text))

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/tasks"
@@ -18,7 +18,7 @@ var ErrNotDead = errors.New("queue: the job is not a dead letter")
 
 // deadLetters manages the jobs that failed and can be replayed.
 type deadLetters struct {
-	rdb      redis.UniversalClient
+	rdb      redisconn.DB
 	log      *slog.Logger
 	settings *settings
 	tasks    *tasks.Jobs
@@ -101,7 +101,7 @@ func (q *Queue) Replay(ctx context.Context, id string) (*Job, error) {
 // nameReplay sets the id of a dead letter's successor. The first one set wins.
 func (d *deadLetters) nameReplay(ctx context.Context, p *pool, id, fresh string) (string, error) {
 	if err := d.rdb.ZScore(ctx, p.deadKey(), id).Err(); err != nil {
-		if errors.Is(err, redis.Nil) {
+		if redisconn.IsNil(err) {
 			return "", ErrNotDead
 		}
 		return "", fmt.Errorf("queue: replay: %w", err)
@@ -143,7 +143,7 @@ func (l *lister) page(ctx context.Context, key, after string, limit int) ([]stri
 	var from int64
 	if after != "" {
 		rank, err := l.rdb.ZRevRank(ctx, key, after).Result()
-		if errors.Is(err, redis.Nil) {
+		if redisconn.IsNil(err) {
 			return nil, false, ErrNotFound
 		}
 		if err != nil {

@@ -41,7 +41,7 @@ func TestOtherStores(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rdb := connect(t)
 			t.Cleanup(func() { _ = rdb.Close() })
-			q, err := New(rdb, []Pool{{ID: "p", RPM: 6000, TPM: 1e6, Concurrency: 8}}, Options{Log: slog.New(slog.DiscardHandler)})
+			q, err := New(redistest.DB(rdb), []Pool{{ID: "p", RPM: 6000, TPM: 1e6, Concurrency: 8}}, Options{Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}

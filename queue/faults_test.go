@@ -57,7 +57,7 @@ func TestDrainWithLostCommandsAndReplies(t *testing.T) {
 	e := envOn(t, srv, Options{MaxAttempts: 20}, Pool{ID: "p", RPM: 100_000, Concurrency: 20})
 	rdb := srv.Client()
 	rdb.AddHook(faulty{})
-	e.Queue.rdb = rdb
+	e.Queue.rdb = redistest.DB(rdb)
 	e.run(func(ctx context.Context, c *Claim) Verdict {
 		if c.Recovered != nil {
 			return *c.Recovered

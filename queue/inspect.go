@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/quota"
 )
@@ -70,7 +70,7 @@ func (l *lister) waitingIn(ctx context.Context, p *pool, class Class, all []Wait
 	first := len(all)
 	for {
 		members, err := l.rdb.ZRangeByLex(ctx, p.keys[10+int(class)],
-			&redis.ZRangeBy{Min: from, Max: "(~", Count: page}).Result()
+			redisconn.Between{Min: from, Max: "(~", Count: page}).Result()
 		if err != nil {
 			return nil, fmt.Errorf("queue: waiting jobs: %w", err)
 		}
@@ -116,8 +116,7 @@ func (q *Queue) Parked(ctx context.Context, poolID string) ([]Parked, error) {
 	}
 	all := make([]Parked, 0, len(entries))
 	for _, e := range entries {
-		text, _ := e.Member.(string)
-		w := append(strings.Fields(text), "", "", "") // kind org [user] [key] [model]
+		w := append(strings.Fields(e.Member), "", "", "") // kind org [user] [key] [model]
 		var flow Flow
 		switch w[0] {
 		case "p": // the whole pool

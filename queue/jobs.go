@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/internal/capacity"
 )
@@ -20,7 +20,7 @@ var ErrNotFound = errors.New("queue: no such job")
 
 // reader reads single jobs and their places among the waiting ones.
 type reader struct {
-	rdb      redis.UniversalClient
+	rdb      redisconn.DB
 	reads    *coalescedCommands // job reads, looks and memory share a connection
 	settings *settings
 	scripts  *scripts
@@ -30,7 +30,7 @@ type reader struct {
 // endings ends jobs that no worker ends: cancelled and overdue ones. It releases what was
 // held for them and announces their end.
 type endings struct {
-	rdb     redis.UniversalClient
+	rdb     redisconn.DB
 	opts    *Options
 	log     *slog.Logger
 	metrics *metrics
@@ -62,7 +62,7 @@ func (r *reader) job(ctx context.Context, org, id string) (*Job, error) {
 // waiting although its record still says running.
 func (r *reader) load(ctx context.Context, p *pool, id string) (*Job, error) {
 	var read func() (*Job, error)
-	if err := r.reads.exec(ctx, func(pipe redis.Pipeliner) { read = p.read(ctx, pipe, id) }); err != nil {
+	if err := r.reads.exec(ctx, func(pipe redisconn.Pipe) { read = p.read(ctx, pipe, id) }); err != nil {
 		return nil, fmt.Errorf("queue: read job: %w", err)
 	}
 	j, err := read()
@@ -74,7 +74,7 @@ func (r *reader) load(ctx context.Context, p *pool, id string) (*Job, error) {
 
 // read adds the commands that read a job to a pipeline. The returned function decodes the
 // replies.
-func (p *pool) read(ctx context.Context, pipe redis.Pipeliner, id string) func() (*Job, error) {
+func (p *pool) read(ctx context.Context, pipe redisconn.Pipe, id string) func() (*Job, error) {
 	record := pipe.HGetAll(ctx, jobKey(p.ID, id))
 	claimed := pipe.HExists(ctx, p.keys[3], id)
 	cancelled := pipe.HExists(ctx, p.keys[10], id)

@@ -2,11 +2,10 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // Filter selects jobs; its zero value selects all jobs of an org.
@@ -19,7 +18,7 @@ type Filter struct {
 
 // lister reads pages of jobs.
 type lister struct {
-	rdb      redis.UniversalClient
+	rdb      redisconn.DB
 	settings *settings
 	own      *ownedPools
 }
@@ -65,7 +64,7 @@ func (q *Queue) List(ctx context.Context, org string, f Filter, after string, li
 	var from int64
 	if after != "" {
 		rank, err := q.rdb.ZRevRank(ctx, index, after).Result()
-		if errors.Is(err, redis.Nil) {
+		if redisconn.IsNil(err) {
 			return Page{}, ErrNotFound
 		}
 		if err != nil {
@@ -98,7 +97,7 @@ type listing struct {
 
 // fill adds the selected jobs among an index's entries to the page. It reports whether the
 // page is complete: full, or at the end of the list.
-func (l *lister) fill(ctx context.Context, r *listing, entries []redis.Z) (bool, error) {
+func (l *lister) fill(ctx context.Context, r *listing, entries []redisconn.Z) (bool, error) {
 	page, f := &r.page, r.filter
 	jobs, err := l.readAll(ctx, r.org, f.State, entries)
 	if err != nil {
@@ -111,7 +110,7 @@ func (l *lister) fill(ctx context.Context, r *listing, entries []redis.Z) (bool,
 		}
 		j := jobs[i]
 		if j == nil || j.Org != r.org || !f.picks(j) { // nil: expired, or the put was refused
-			page.Next, _ = e.Member.(string)
+			page.Next = e.Member
 			continue
 		}
 		if len(page.Jobs) == r.limit {
@@ -130,7 +129,7 @@ func (l *lister) fill(ctx context.Context, r *listing, entries []redis.Z) (bool,
 // readAll reads the jobs of an index's entries. A job is nil if it has expired, belongs to
 // another org, or is not in the wanted state. The state is read first, so that a long list
 // of other jobs costs one field each.
-func (l *lister) readAll(ctx context.Context, org string, want State, entries []redis.Z) ([]*Job, error) {
+func (l *lister) readAll(ctx context.Context, org string, want State, entries []redisconn.Z) ([]*Job, error) {
 	refs, at, err := l.inState(ctx, org, want, entries)
 	if err != nil {
 		return nil, err
@@ -152,12 +151,12 @@ func (l *lister) readAll(ctx context.Context, org string, want State, entries []
 // inState returns the entries that are in the wanted state (any if it is empty), and their
 // positions.
 func (l *lister) inState(ctx context.Context, org string, want State,
-	entries []redis.Z,
+	entries []redisconn.Z,
 ) (refs []jobRef, at []int, err error) {
-	states := make([]*redis.StringCmd, len(entries))
+	states := make([]redisconn.Text, len(entries))
 	pipe := l.rdb.Pipeline()
 	for i, e := range entries {
-		id, _ := e.Member.(string)
+		id := e.Member
 		p := l.own.poolOf(ctx, org, id)
 		if p == nil {
 			continue
@@ -171,14 +170,14 @@ func (l *lister) inState(ctx context.Context, org string, want State,
 	if want == "" {
 		return refs, at, nil
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	if err := pipe.Exec(ctx); err != nil && !redisconn.IsNil(err) {
 		return nil, nil, fmt.Errorf("queue: list: %w", err)
 	}
 	for i, state := range states {
 		if state == nil || State(state.Val()) != want {
 			continue
 		}
-		id, _ := entries[i].Member.(string)
+		id := entries[i].Member
 		refs, at = append(refs, jobRef{l.own.poolOf(ctx, org, id), id}), append(at, i)
 	}
 	return refs, at, nil

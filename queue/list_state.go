@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/providers"
 )
@@ -100,21 +100,21 @@ func (l *lister) openIn(ctx context.Context, p *pool, org string, f Filter) (ref
 
 // between returns the range of the waiting members of an org or a user; of all orgs if org
 // is empty.
-func between(mark, org, user string) *redis.ZRangeBy {
+func between(mark, org, user string) redisconn.Between {
 	switch {
 	case org != "" && user != "":
-		return &redis.ZRangeBy{Min: "[" + mark + org + " " + user + " ", Max: "(" + mark + org + " " + user + "!"}
+		return redisconn.Between{Min: "[" + mark + org + " " + user + " ", Max: "(" + mark + org + " " + user + "!"}
 	case org != "":
-		return &redis.ZRangeBy{Min: "[" + mark + org + " ", Max: "(" + mark + org + "!"}
+		return redisconn.Between{Min: "[" + mark + org + " ", Max: "(" + mark + org + "!"}
 	case mark != "":
-		return &redis.ZRangeBy{Min: "[" + mark, Max: "+"}
+		return redisconn.Between{Min: "[" + mark, Max: "+"}
 	}
-	return &redis.ZRangeBy{Min: "-", Max: "(~"}
+	return redisconn.Between{Min: "-", Max: "(~"}
 }
 
 // waitingRefs adds the waiting jobs of one class within a range of members.
 func (l *lister) waitingRefs(
-	ctx context.Context, p *pool, class Class, in *redis.ZRangeBy, refs []jobRef,
+	ctx context.Context, p *pool, class Class, in redisconn.Between, refs []jobRef,
 ) ([]jobRef, error) {
 	const step = 1000
 	in.Count = step
@@ -143,7 +143,7 @@ func (l *lister) readRefs(ctx context.Context, refs []jobRef) ([]*Job, error) {
 	for i, r := range refs {
 		reads[i] = r.pool.read(ctx, pipe, r.id)
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("queue: list: %w", err)
 	}
 	jobs := make([]*Job, len(refs))

@@ -23,7 +23,7 @@ func TestKeptAnswersCountAsUploads(t *testing.T) {
 	o, dir := withBlobs(t, Options{})
 	srv := redistest.Start(t)
 	const quota = 1_000_000
-	o.Files = files.New(srv.Client(), o.Blobs, files.Options{OrgBytes: quota})
+	o.Files = files.New(srv.DB(), o.Blobs, files.Options{OrgBytes: quota})
 	e := envOn(t, srv, o, Pool{ID: "p"})
 	ctx := t.Context()
 	kept := map[string]int{}
@@ -78,7 +78,7 @@ func TestUnwrittenBlobCountsNothing(t *testing.T) {
 	t.Parallel()
 	o, dir := withBlobs(t, Options{})
 	srv := redistest.Start(t)
-	o.Files = files.New(srv.Client(), o.Blobs, files.Options{OrgBytes: 1_000_000})
+	o.Files = files.New(srv.DB(), o.Blobs, files.Options{OrgBytes: 1_000_000})
 	e := envOn(t, srv, o, Pool{ID: "p"})
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)

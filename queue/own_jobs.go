@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/providers"
 )
@@ -18,7 +18,7 @@ const ownPools = "lg:pools"
 
 // ownedPools manages the pools of orgs with credentials of their own.
 type ownedPools struct {
-	rdb      redis.UniversalClient
+	rdb      redisconn.DB
 	log      *slog.Logger
 	settings *settings
 }
@@ -93,7 +93,7 @@ func (o *ownedPools) announceOwn(ctx context.Context, p *pool) error {
 }
 
 // ForgetOwn removes the pools of a deleted org from the recorded ones.
-func ForgetOwn(ctx context.Context, rdb redis.UniversalClient, org string) error {
+func ForgetOwn(ctx context.Context, rdb redisconn.DB, org string) error {
 	ids, err := rdb.SMembers(ctx, ownPools).Result()
 	if err != nil {
 		return fmt.Errorf("queue: pools of orgs' own: %w", err)

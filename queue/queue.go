@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/internal/capacity"
-	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/files"
@@ -52,7 +52,7 @@ type Options struct {
 	Log *slog.Logger
 	// Scripts runs the scripts; nil means the client given to New. A Scripter that
 	// batches the scripts of concurrent callers saves system calls under load.
-	Scripts redis.Scripter
+	Scripts redisconn.Scripter
 	// Metrics receives the metrics; nil leaves them unregistered.
 	Metrics prometheus.Registerer
 	// MaxAttempts is how often a job is started before it fails with code
@@ -160,7 +160,7 @@ func (o Options) validate() error {
 // Queue holds the pools of a deployment. All methods are safe for concurrent use. Errors of
 // Redis are returned wrapped.
 type Queue struct {
-	rdb     redis.UniversalClient
+	rdb     redisconn.DB
 	quota   *quota.Quota
 	opts    Options // the fixed ones; see Configure
 	log     *slog.Logger
@@ -189,7 +189,7 @@ type Queue struct {
 
 // New returns a Queue over rdb. It rejects pools whose ids are not plain or whose codes in
 // job ids collide. Call Run to renew leases and presence.
-func New(rdb redis.UniversalClient, pools []Pool, opts Options) (*Queue, error) {
+func New(rdb redisconn.DB, pools []Pool, opts Options) (*Queue, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
@@ -310,7 +310,7 @@ type scripts struct {
 }
 
 // eval runs a script. The test clock, usually empty, is its first argument.
-func (s *scripts) eval(ctx context.Context, name string, script *redis.Script, keys []string,
+func (s *scripts) eval(ctx context.Context, name string, script *redisconn.Script, keys []string,
 	args ...any,
 ) (string, error) {
 	reply, err := script.Run(ctx, s.opts.Scripts, keys, append([]any{s.clock}, args...)...).Text()

@@ -58,7 +58,7 @@ func envOn(t testing.TB, srv *redistest.Server, opts Options, pools ...Pool) *en
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	rdb := srv.Client()
-	q, err := New(rdb, pools, opts)
+	q, err := New(redistest.DB(rdb), pools, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

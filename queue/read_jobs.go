@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget"
 )
@@ -21,7 +21,7 @@ func (q *Queue) Jobs(ctx context.Context, org string, ids []string) ([]*Job, err
 			reads[i] = p.read(ctx, pipe, id)
 		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("queue: read jobs: %w", err)
 	}
 	jobs := make([]*Job, len(ids))
@@ -41,7 +41,7 @@ func (q *Queue) Jobs(ctx context.Context, org string, ids []string) ([]*Job, err
 }
 
 // addCosts adds to jobs, some of which may be nil, what the ledger has charged for them.
-func addCosts(ctx context.Context, rdb redis.UniversalClient, jobs ...*Job) error {
+func addCosts(ctx context.Context, rdb redisconn.DB, jobs ...*Job) error {
 	var list []budget.JobCost
 	for _, j := range jobs {
 		if j != nil {
@@ -73,7 +73,7 @@ func (q *Queue) Forget(ctx context.Context, jobs []*Job) error {
 		pipe.PExpire(ctx, jobKey(j.Pool, j.ID), goneAfter)
 		ids = append(ids, j.ID)
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("queue: forget: %w", err)
 	}
 	return q.memory.Release(ctx, ids...)

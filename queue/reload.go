@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/internal/storage/seal"
 	"github.com/llmguard/llmguard/providers"
@@ -31,7 +31,7 @@ type workerSetup struct {
 
 // settings holds the current pools and options, which Configure replaces.
 type settings struct {
-	rdb   redis.UniversalClient
+	rdb   redisconn.DB
 	quota *quota.Quota
 	setup atomic.Pointer[workerSetup]
 
@@ -115,7 +115,7 @@ func (s *settings) writeWeights(ctx context.Context, key string, weights map[str
 	}
 	pipe.HSet(ctx, key, "~", 1)
 	pipe.PExpire(ctx, key, weightsLife)
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("queue: write weights: %w", err)
 	}
 	return nil

@@ -39,7 +39,7 @@ func (q *Queue) Erase(ctx context.Context, org, id string) error {
 	pipe.ZRem(ctx, p.deadKey(), id)
 	pipe.ZRem(ctx, orgIndex(j.Org), id)
 	pipe.ZRem(ctx, userIndex(j.Org, j.User), id)
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("queue: erase: %w", err)
 	}
 	names := []string{bodyBlob(id)}

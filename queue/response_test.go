@@ -24,7 +24,7 @@ func TestResponseID(t *testing.T) {
 func TestErase(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	q, err := New(redistest.Start(t).Client(), []Pool{{ID: "p"}}, Options{Log: slog.New(slog.DiscardHandler)})
+	q, err := New(redistest.Start(t).DB(), []Pool{{ID: "p"}}, Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

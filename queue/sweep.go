@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 
 // sweeper removes blobs that no job refers to.
 type sweeper struct {
-	rdb      redis.UniversalClient
+	rdb      redisconn.DB
 	opts     *Options
 	log      *slog.Logger
 	settings *settings
@@ -73,15 +73,15 @@ func (s *sweeper) sweep(ctx context.Context, from, before time.Time) (int, error
 // unreferred returns the blobs whose keys are gone.
 func (s *sweeper) unreferred(ctx context.Context, names []string) (gone []string, err error) {
 	pipe := s.rdb.Pipeline()
-	for _, name := range names {
-		pipe.Exists(ctx, blobKey(name))
+	there := make([]redisconn.Cmd[int64], len(names))
+	for i, name := range names {
+		there[i] = pipe.Exists(ctx, blobKey(name))
 	}
-	cmds, err := pipe.Exec(ctx)
-	if err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
-	for i, cmd := range cmds {
-		if there, ok := cmd.(interface{ Val() int64 }); ok && there.Val() == 0 {
+	for i := range there {
+		if there[i].Val() == 0 {
 			gone = append(gone, names[i])
 		}
 	}

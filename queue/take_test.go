@@ -7,16 +7,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/tasks"
 	"github.com/llmguard/llmguard/lua"
 	"github.com/llmguard/llmguard/quota"
 )
 
 // takeByLibrary returns the script of Take without its short path.
-func takeByLibrary(t *testing.T) *redis.Script {
+func takeByLibrary(t *testing.T) *redisconn.Script {
 	t.Helper()
 	read := func(name string) string {
 		text, err := fs.ReadFile(lua.Files(), name+".lua")
@@ -30,7 +30,7 @@ func takeByLibrary(t *testing.T) *redis.Script {
 	if long == take {
 		t.Fatal("take.lua has no short way any more")
 	}
-	return redis.NewScript(read("time") + strings.Replace(long, "--+ quota\n", read("quota"), 1))
+	return redisconn.NewScript(read("time") + strings.Replace(long, "--+ quota\n", read("quota"), 1))
 }
 
 // TestTakeIsAsTheLibrary compares the short path of take.lua with the library on the same
@@ -57,13 +57,13 @@ func TestTakeIsAsTheLibrary(t *testing.T) {
 			}
 			pools[i], e.settings.pools()[p.ID], e.settings.codes()[p.code] = p, p, p
 		}
-		both := func(what string, do func(p *pool, script *redis.Script) string) {
+		both := func(what string, do func(p *pool, script *redisconn.Script) string) {
 			a, b := do(pools[0], takeScript), do(pools[1], long)
 			if strings.ReplaceAll(a, pools[0].ID, "") != strings.ReplaceAll(b, pools[1].ID, "") {
 				rt.Fatalf("%s: the short way says %q, the library %q", what, a, b)
 			}
 		}
-		eval := func(script *redis.Script, keys []string, args ...any) string {
+		eval := func(script *redisconn.Script, keys []string, args ...any) string {
 			reply, err := e.scripts.eval(t.Context(), "test", script, keys, args...)
 			if err != nil {
 				rt.Fatal(err)
@@ -76,7 +76,7 @@ func TestTakeIsAsTheLibrary(t *testing.T) {
 			e.at(now)
 			id := fmt.Sprintf("c%d", rapid.SampledFrom([]int{i, i, i, i / 2}).Draw(rt, "id"))
 			tokens := rapid.Int64Range(0, 20_000).Draw(rt, "tokens")
-			both("take", func(p *pool, script *redis.Script) string {
+			both("take", func(p *pool, script *redisconn.Script) string {
 				keys := []string{p.keys[0], p.keys[1], p.keys[11], p.keys[2]}
 				return eval(script, keys, append([]any{id, "o", "u", tokens, 30_000_000}, p.limits...)...)
 			})
@@ -84,21 +84,21 @@ func TestTakeIsAsTheLibrary(t *testing.T) {
 			case 0, 1, 2:
 				how := rapid.SampledFrom([]string{"unused", quota.AsBooked, "17"}).Draw(rt, "how")
 				at := fmt.Sprint(now.Microseconds())
-				both("give", func(p *pool, _ *redis.Script) string {
+				both("give", func(p *pool, _ *redisconn.Script) string {
 					return eval(giveScript, p.keys[:2], append([]any{id, at, tokens, how}, p.limits...)...)
 				})
 			case 3:
 				user := rapid.SampledFrom([]string{"u", "v"}).Draw(rt, "user")
-				both("put", func(p *pool, _ *redis.Script) string {
+				both("put", func(p *pool, _ *redisconn.Script) string {
 					job := e.job(p.ID, "o", user, Interactive, 100)
 					return fmt.Sprint(e.Put(t.Context(), job, nil) == nil)
 				})
 			case 4:
-				both("observe", func(p *pool, _ *redis.Script) string {
+				both("observe", func(p *pool, _ *redisconn.Script) string {
 					return eval(observeScript, p.keys[:1], append([]any{"m", 1000, flag(i%9 == 0), -1, 900_000, 800_000, 1_000_000, -1, -1, -1}, append(p.limits[:4:4], "", 300_000_000, "all", "aaa")...)...)
 				})
 			}
-			both("depth", func(p *pool, _ *redis.Script) string { return eval(depthScript, p.with(tasks.PausedKey(p.ID))) })
+			both("depth", func(p *pool, _ *redisconn.Script) string { return eval(depthScript, p.with(tasks.PausedKey(p.ID))) })
 		}
 	})
 }
@@ -109,7 +109,7 @@ func TestTakeTakesTheShortWay(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p", RPM: 5000}, Pool{ID: "q", RPM: 5000})
 	e.at(simStart)
-	ring := func(pool string, script *redis.Script) string {
+	ring := func(pool string, script *redisconn.Script) string {
 		p := e.settings.pools()[pool]
 		keys := []string{p.keys[0], p.keys[1], p.keys[11], p.keys[2]}
 		for _, id := range []string{"c1", "c2"} {

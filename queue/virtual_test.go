@@ -12,9 +12,8 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/llmguard/llmguard/internal/randtest"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/lua"
 	"github.com/llmguard/llmguard/quota"
@@ -303,7 +302,7 @@ func runTwins(t *testing.T, e *env, run, steps int, rng *rand.Rand) error {
 
 func newTwinEnv(t *testing.T) *env { return newEnv(t, twinOptions(nil), Pool{ID: "a"}) }
 
-func twinOptions(scripts redis.Scripter) Options {
+func twinOptions(scripts redisconn.Scripter) Options {
 	const long = 30 * 24 * time.Hour // processes never die
 	return Options{Scripts: scripts, Lease: long, Grace: long, Weights: map[string]int{"o1": 250, "o2 u1": 33}}
 }
@@ -339,7 +338,7 @@ func TestVirtualPoolNotices(t *testing.T) {
 	} {
 		t.Run(mistake.name, func(t *testing.T) {
 			srv := redistest.Start(t)
-			e := envOn(t, srv, twinOptions(breakScripts(t, srv.Client(), mistake.old, mistake.new)), Pool{ID: "a"})
+			e := envOn(t, srv, twinOptions(breakScripts(t, srv.DB(), mistake.old, mistake.new)), Pool{ID: "a"})
 			for i := range 100 {
 				if err := runTwins(t, e, i, 200, rand.New(rand.NewPCG(5, uint64(i)))); err != nil {
 					first, _, _ := strings.Cut(err.Error(), "\n")
@@ -357,12 +356,12 @@ func TestVirtualPoolNotices(t *testing.T) {
 
 // brokenScripts runs modified scripts in place of the originals, by their hashes.
 type brokenScripts struct {
-	redis.Scripter
-	broken map[string]*redis.Script
+	redisconn.Scripter
+	broken map[string]*redisconn.Script
 }
 
-// EvalSha implements redis.Scripter.
-func (b *brokenScripts) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+// EvalSha implements redisconn.Scripter.
+func (b *brokenScripts) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) redisconn.Reply {
 	if script := b.broken[sha1]; script != nil {
 		return script.Run(ctx, b.Scripter, keys, args...)
 	}
@@ -370,7 +369,7 @@ func (b *brokenScripts) EvalSha(ctx context.Context, sha1 string, keys []string,
 }
 
 // breakScripts returns the scripts with one piece of their text replaced.
-func breakScripts(t *testing.T, to redis.Scripter, old, replacement string) *brokenScripts {
+func breakScripts(t *testing.T, to redisconn.Scripter, old, replacement string) *brokenScripts {
 	files, found := fstest.MapFS{}, false
 	entries, err := fs.ReadDir(lua.Files(), ".")
 	if err != nil {
@@ -387,7 +386,7 @@ func breakScripts(t *testing.T, to redis.Scripter, old, replacement string) *bro
 	if !found {
 		t.Fatalf("no script has %q", old)
 	}
-	b := &brokenScripts{Scripter: to, broken: map[string]*redis.Script{}}
+	b := &brokenScripts{Scripter: to, broken: map[string]*redisconn.Script{}}
 	for _, name := range []string{"take", "give", "put", "cancel", "acquire", "start", "release", "finish"} {
 		b.broken[lua.Load(name).Hash()] = lua.LoadFrom(files, name)
 	}

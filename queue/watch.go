@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // EventKind says what an Event carries.
@@ -176,12 +176,12 @@ func (w *Watch) lookBefore(ctx context.Context, until time.Time) (time.Duration,
 // after all output before it.
 func (w *Watch) look(ctx context.Context) error {
 	const most = 64 // entries of about 4 KB that a slow reader keeps in memory
-	var record *redis.SliceCmd
-	var output *redis.XMessageSliceCmd
+	var record redisconn.Cmd[[]any]
+	var output redisconn.Cmd[[]redisconn.Entry]
 	key := jobKey(w.job.Pool, w.job.ID)
 	attempt := w.attempt
 	last := w.far.last
-	err := w.q.reader.reads.exec(ctx, func(pipe redis.Pipeliner) {
+	err := w.q.reader.reads.exec(ctx, func(pipe redisconn.Pipe) {
 		record = pipe.HMGet(ctx, key, "state", "attempt")
 		if attempt > 0 {
 			output = pipe.XRangeN(ctx, outKey(w.job.ID, attempt), "("+last, "+", most)

@@ -279,7 +279,7 @@ func TestAbsentRedisIsNotHammered(t *testing.T) {
 		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 		var asked atomic.Int64
 		rdb.AddHook(counting{&asked})
-		q, err := New(rdb, []Pool{{ID: "p"}}, Options{Log: slog.New(slog.DiscardHandler)})
+		q, err := New(redistest.DB(rdb), []Pool{{ID: "p"}}, Options{Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
@@ -53,7 +51,7 @@ func (a *Prefetched) Wait(ctx context.Context, most time.Duration) (*Grant, erro
 	reply, err := cmd.Text()
 	switch {
 	case err == nil:
-	case redis.HasErrorPrefix(err, "NOSCRIPT"):
+	case redisconn.NoScript(err):
 		ctx, cancel := context.WithTimeout(ctx, most)
 		defer cancel()
 		return a.q.Take(ctx, a.request)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/lua"
 )
 
 // narrow has quota for one call of 1,000 tokens.
@@ -35,18 +36,18 @@ func start(t *testing.T, pool Pool, hook redis.Hook) (*rig, *redistest.Server) {
 	t.Helper()
 	srv := redistest.Start(t)
 	rdb := srv.Client()
-	for _, script := range []*redis.Script{takeScript, giveScript} {
-		if err := script.Load(t.Context(), rdb).Err(); err != nil {
+	for _, name := range []string{"take", "give"} {
+		if err := rdb.ScriptLoad(t.Context(), lua.Text(lua.Files(), name)).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if hook != nil {
 		rdb.AddHook(hook)
 	}
-	return rigOn(t, srv, redisconn.Pipelined(rdb), pool), srv
+	return rigOn(t, srv, redisconn.Pipelined(redistest.DB(rdb)), pool), srv
 }
 
-func rigOn(t *testing.T, srv *redistest.Server, scripts redis.Scripter, pool Pool) *rig {
+func rigOn(t *testing.T, srv *redistest.Server, scripts redisconn.Scripter, pool Pool) *rig {
 	r := &rig{t: t, rdb: srv.Client()}
 	clock := func() string {
 		if r.now.IsZero() {
@@ -55,7 +56,7 @@ func rigOn(t *testing.T, srv *redistest.Server, scripts redis.Scripter, pool Poo
 		return strconv.FormatInt(r.now.UnixMicro(), 10)
 	}
 	pool.Burst = 1000
-	r.Quota = New(r.rdb, Options{Scripts: scripts, Lease: 30 * time.Second, Clock: clock})
+	r.Quota = New(redistest.DB(r.rdb), Options{Scripts: scripts, Lease: 30 * time.Second, Clock: clock})
 	r.Configure([]Pool{pool})
 	return r
 }
@@ -238,7 +239,7 @@ func TestAskDroppedLate(t *testing.T) {
 	}
 	redistest.Came(t, hook.sent) // a request that was not sent yet is cancelled, and nothing is given back
 	a.Drop(t.Context())
-	direct := rigOn(t, srv, srv.Client(), Pool{ID: "p", Concurrency: 2}) // bypasses the blocked pipeline
+	direct := rigOn(t, srv, srv.DB(), Pool{ID: "p", Concurrency: 2}) // bypasses the blocked pipeline
 	if _, err := direct.Take(t.Context(), request("a")); err != nil {
 		t.Fatal(err)
 	}

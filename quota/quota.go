@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
+
 	"github.com/llmguard/llmguard/lua"
 )
 
@@ -60,7 +60,7 @@ type Options struct {
 	Log     *slog.Logger          // nil: slog.Default()
 	Metrics prometheus.Registerer // nil leaves the metrics unregistered
 	// Scripts runs the scripts; nil means the client given to New.
-	Scripts redis.Scripter
+	Scripts redisconn.Scripter
 	// LocalShare is the part of a pool's quota, in percent, that this process may grant
 	// on its own while Redis is unavailable.
 	LocalShare int
@@ -73,7 +73,7 @@ type Options struct {
 
 // Quota grants quota of the pools of a deployment. It is safe for concurrent use.
 type Quota struct {
-	rdb     redis.UniversalClient
+	rdb     redisconn.DB
 	opts    Options
 	log     *slog.Logger
 	metrics *metrics
@@ -102,7 +102,7 @@ type pool struct {
 
 // New returns a Quota without pools; Configure sets them. Call Run to renew the leases of
 // grants.
-func New(rdb redis.UniversalClient, o Options) *Quota {
+func New(rdb redisconn.DB, o Options) *Quota {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -187,7 +187,7 @@ func (q *Quota) clock() string {
 }
 
 // eval runs a script. The test clock, usually empty, is its first argument.
-func (q *Quota) eval(ctx context.Context, name string, script *redis.Script, keys []string,
+func (q *Quota) eval(ctx context.Context, name string, script *redisconn.Script, keys []string,
 	args ...any,
 ) (string, error) {
 	reply, err := script.Run(ctx, q.opts.Scripts, keys, append([]any{q.clock()}, args...)...).Text()

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // GrantLife is how long a grant may wait before its request is written upstream. The ring
@@ -154,7 +154,7 @@ func (q *Quota) granted(p *pool, g *Grant, reply string) (*Grant, error) {
 
 // lost reports whether the script may have run despite the error.
 func lost(err error) bool {
-	var refused redis.Error
+	var refused redisconn.Error
 	return err != nil && !errors.As(err, &refused)
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/goredis"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -58,12 +59,13 @@ func Run(ctx context.Context, rdb *redis.Client, c Config) (Result, error) {
 	if err := rdb.FlushAll(ctx).Err(); err != nil {
 		return r, err
 	}
+	db := goredis.New(rdb)
 	o := budget.Options{Lease: time.Hour} // nothing expires meanwhile
 	if c.Pipelined {
-		line := redisconn.Joined(rdb, budget.Join(rdb))
+		line := redisconn.Joined(db, budget.Join(db))
 		o.Scripts = line
 	}
-	s := &simulation{Config: c, rdb: rdb, store: budget.New(rdb, o), users: map[uint64]int{}, orgs: map[int]int{}}
+	s := &simulation{Config: c, rdb: rdb, store: budget.New(db, o), users: map[uint64]int{}, orgs: map[int]int{}}
 	s.zipf = rand.NewZipf(rand.New(rand.NewPCG(c.Seed, 1)), c.Skew, 1, uint64(c.Users-1))
 	s.limits = limitsOf(c.Limits)
 	before, err := s.gauge(ctx)

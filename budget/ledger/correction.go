@@ -12,7 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -224,10 +224,10 @@ func (l *Ledger) placeFor(ctx context.Context, c correcting, call Call) (Call, e
 	}
 	first, before := adjustedKeys(l.o.Now())
 	pipe, name := l.o.Redis.Pipeline(), Key(call.Org, "adjusted-in:"+c.id)
-	here := []*redis.BoolCmd{
+	here := []redisconn.Cmd[bool]{
 		pipe.HExists(ctx, Key(call.Org, first), c.id), pipe.HExists(ctx, Key(call.Org, before), c.id),
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return call, l.o.Fault("adjust", err)
 	}
 	part := call.Part
@@ -237,7 +237,7 @@ func (l *Ledger) placeFor(ctx context.Context, c correcting, call Call) (Call, e
 	pipe = l.o.Redis.Pipeline()
 	pipe.SetNX(ctx, name, part, adjustedLife)
 	in := pipe.Get(ctx, name)
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return call, l.o.Fault("adjust", err)
 	}
 	call.Part, err = in.Int()
@@ -246,7 +246,7 @@ func (l *Ledger) placeFor(ctx context.Context, c correcting, call Call) (Call, e
 	}
 	pipe = l.o.Redis.Pipeline()
 	NotePart(ctx, pipe, call.Place())
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return call, l.o.Fault("adjust", err)
 	}
 	return call, nil
@@ -342,7 +342,7 @@ type AuditRecord struct {
 // fn returns an error. A zero time is no bound.
 func (l *Ledger) Audit(ctx context.Context, org string, from, to time.Time, fn func(AuditRecord) error) error {
 	all := streamRange{"audit", streamFrom(from), streamTo(to), false}
-	return l.stream(ctx, org, all, func(_ string, m redis.XMessage) error {
+	return l.stream(ctx, org, all, func(_ string, m redisconn.Entry) error {
 		var stored struct {
 			AuditRecord
 			AtUS int64 `json:"at_us"`

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // ExporterOptions tune an Exporter.
@@ -244,7 +244,7 @@ func (l *Ledger) Exported(ctx context.Context, org string) (least string, err er
 	err = l.each(ctx, org, func(place string) error {
 		position, err := l.o.Redis.HGet(ctx, Key(place, "export"), "position").Result()
 		switch {
-		case errors.Is(err, redis.Nil) || position == noPosition:
+		case redisconn.IsNil(err) || position == noPosition:
 			return nil
 		case err != nil:
 			return l.o.Fault("read export", err)

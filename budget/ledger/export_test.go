@@ -23,7 +23,7 @@ import (
 )
 
 func exportUntilKilled(addr, dir, org string) {
-	s := budget.New(redis.NewClient(&redis.Options{Addr: addr}), budget.Options{})
+	s := budget.New(redistest.DB(redis.NewClient(&redis.Options{Addr: addr})), budget.Options{})
 	x, err := ledger.NewExporter(s.Ledger, ledger.ExporterOptions{
 		Dir: dir, Orgs: func(context.Context) []string { return []string{org} }, Interval: time.Millisecond, Lease: 20 * time.Millisecond, Keep: 100,
 	})

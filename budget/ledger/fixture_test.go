@@ -52,7 +52,7 @@ type fixture struct {
 var orgs, calls atomic.Int64
 
 func newFixture(t testing.TB, rdb *redis.Client, o budget.Options) *fixture {
-	return &fixture{Store: budget.New(rdb, o), t: t, rdb: rdb, org: fmt.Sprintf("org%d", orgs.Add(1)), now: &atomic.Int64{}}
+	return &fixture{Store: budget.New(redistest.DB(rdb), o), t: t, rdb: rdb, org: fmt.Sprintf("org%d", orgs.Add(1)), now: &atomic.Int64{}}
 }
 
 // newStill is newFixture with a clock that only the test moves.

@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // Ledger records what orgs were charged: entries, sums, and corrections of both. It is safe for concurrent use.
@@ -17,7 +18,7 @@ type Ledger struct {
 
 // Options are what a ledger needs of the store that charges. All but Metrics are required; budget.New sets them.
 type Options struct {
-	Redis redis.UniversalClient
+	Redis redisconn.DB
 	Pages *Pages
 	// Places lists the places in which an org may have data, of earlier spreads too.
 	Places func(ctx context.Context, org string) ([]string, error)

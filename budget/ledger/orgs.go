@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // OrgsKey is the ZSET of orgs by the Unix ms of their last calls, which remains when an org is deleted.
@@ -19,12 +19,12 @@ const orgsLife = 400 * 24 * time.Hour
 const maxOrgs = 10_000
 
 // NoteOrg records the org of a place in a batch of commands, and forgets those without sums.
-func NoteOrg(ctx context.Context, pipe redis.Pipeliner, place string, now time.Time) {
+func NoteOrg(ctx context.Context, pipe redisconn.Pipe, place string, now time.Time) {
 	org := OrgOf(place)
 	if strings.Contains(org, ":") { // a spend cap or a limiter
 		return
 	}
-	pipe.ZAdd(ctx, OrgsKey, redis.Z{Score: float64(now.UnixMilli()), Member: org})
+	pipe.ZAdd(ctx, OrgsKey, redisconn.Z{Score: float64(now.UnixMilli()), Member: org})
 	pipe.ZRemRangeByScore(ctx, OrgsKey, "-inf", strconv.FormatInt(now.Add(-orgsLife).UnixMilli(), 10))
 	pipe.PExpire(ctx, OrgsKey, orgsLife)
 }

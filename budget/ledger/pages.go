@@ -3,7 +3,7 @@ package ledger
 import (
 	"context"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // scanPage is about how many fields of a day's hash one command reads.
@@ -12,13 +12,13 @@ const scanPage = 250
 // Pages reads hashes in pages, one page at a time per process, so that Redis serves calls between
 // two pages however many callers request their usage.
 type Pages struct {
-	rdb   redis.UniversalClient
+	rdb   redisconn.DB
 	fault func(what string, err error) error
 	turn  chan struct{} // full while a page is read
 }
 
 // NewPages returns a reader whose errors are made by fault.
-func NewPages(rdb redis.UniversalClient, fault func(what string, err error) error) *Pages {
+func NewPages(rdb redisconn.DB, fault func(what string, err error) error) *Pages {
 	return &Pages{rdb: rdb, fault: fault, turn: make(chan struct{}, 1)}
 }
 

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // MostParts is the maximum number of parts of an org, and the highest number of one.
@@ -98,7 +98,7 @@ func OrgOf(tag string) string {
 const PartsName = "parts"
 
 // NotePart records the part of a place in a batch of commands, for ever.
-func NotePart(ctx context.Context, pipe redis.Pipeliner, place string) {
+func NotePart(ctx context.Context, pipe redisconn.Pipe, place string) {
 	if org, part := SplitPlace(place); part > 1 {
 		pipe.SAdd(ctx, Key(org, PartsName), part)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // Entries calls fn for the org's ledger entries in [from, to), oldest first, until fn returns an
@@ -65,14 +65,14 @@ func (l *Ledger) KeptSince(ctx context.Context, org string) (time.Time, error) {
 		if n == 0 {
 			continue
 		}
-		info, err := l.o.Redis.XInfoStream(ctx, name).Result()
+		info, err := l.o.Redis.XInfoStream(ctx, name)
 		if err != nil {
 			return since, l.o.Fault("read ledger", err)
 		}
-		if info.EntriesAdded <= info.Length || info.FirstEntry.ID == "" {
+		if info.Added <= info.Length || info.First.ID == "" {
 			continue
 		}
-		e, err := entryOf(place, info.FirstEntry)
+		e, err := entryOf(place, info.First)
 		if err != nil {
 			return since, err
 		}
@@ -92,8 +92,8 @@ func (l *Ledger) each(ctx context.Context, org string, fn func(place string) err
 	return err
 }
 
-func eachEntry(fn func(Entry) error) func(string, redis.XMessage) error {
-	return func(place string, m redis.XMessage) error {
+func eachEntry(fn func(Entry) error) func(string, redisconn.Entry) error {
+	return func(place string, m redisconn.Entry) error {
 		e, err := entryOf(place, m)
 		if err != nil {
 			return err
@@ -102,7 +102,7 @@ func eachEntry(fn func(Entry) error) func(string, redis.XMessage) error {
 	}
 }
 
-func entryOf(place string, m redis.XMessage) (Entry, error) {
+func entryOf(place string, m redisconn.Entry) (Entry, error) {
 	text, _ := m.Values["e"].(string)
 	e, err := decodeEntry(text)
 	e.LedgerID = m.ID
@@ -149,7 +149,7 @@ var ErrEnough = errors.New("ledger: enough read")
 // stream calls fn for the entries of a stream in all places of an org, in the order of their ids, until it returns an
 // error.
 func (l *Ledger) stream(
-	ctx context.Context, org string, r streamRange, fn func(place string, m redis.XMessage) error,
+	ctx context.Context, org string, r streamRange, fn func(place string, m redisconn.Entry) error,
 ) error {
 	places, err := l.o.Places(ctx, org)
 	if err != nil {
@@ -189,7 +189,7 @@ type streamReader struct {
 	streamRange
 	o     *Options
 	place string
-	page  []redis.XMessage
+	page  []redisconn.Entry
 	more  bool // after the page
 }
 

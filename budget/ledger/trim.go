@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/internal/capacity"
 )
@@ -57,27 +57,33 @@ func (t *Trimmer) Trim(ctx context.Context) error {
 		return nil
 	}
 	servers, err := t.servers(ctx)
-	for server, orgs := range servers {
-		err = errors.Join(err, t.trimServer(ctx, server, orgs))
+	for _, s := range servers {
+		err = errors.Join(err, t.trimServer(ctx, s))
 	}
 	return err
 }
 
-// servers returns the servers that have the ledgers of orgs, and the places of these.
-func (t *Trimmer) servers(ctx context.Context) (map[redis.Cmdable][]string, error) {
-	cluster, ok := t.ledger.o.Redis.(*redis.ClusterClient)
-	out := map[redis.Cmdable][]string{}
+// server is a server with the places that have their ledgers on it.
+type server struct {
+	redisconn.DB
+	places []string
+}
+
+// servers returns the servers that have the ledgers of orgs, by name.
+func (t *Trimmer) servers(ctx context.Context) (map[string]*server, error) {
+	out := map[string]*server{}
 	for _, org := range t.orgs() {
 		err := t.ledger.each(ctx, org, func(place string) error {
-			if !ok {
-				out[t.ledger.o.Redis] = append(out[t.ledger.o.Redis], place)
-				return nil
-			}
-			server, err := cluster.MasterForKey(ctx, Key(place, "ledger"))
+			primary, err := t.ledger.o.Redis.PrimaryOf(ctx, Key(place, "ledger"))
 			if err != nil {
 				return t.ledger.o.Fault("trim ledgers", err)
 			}
-			out[server] = append(out[server], place)
+			s := out[primary.Name()]
+			if s == nil {
+				s = &server{DB: primary}
+				out[primary.Name()] = s
+			}
+			s.places = append(s.places, place)
 			return nil
 		})
 		if err != nil {
@@ -87,8 +93,8 @@ func (t *Trimmer) servers(ctx context.Context) (map[redis.Cmdable][]string, erro
 	return out, nil
 }
 
-func (t *Trimmer) trimServer(ctx context.Context, server redis.Cmdable, places []string) error {
-	used, most, err := capacity.Usage(ctx, server)
+func (t *Trimmer) trimServer(ctx context.Context, s *server) error {
+	used, most, err := capacity.Usage(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -96,17 +102,17 @@ func (t *Trimmer) trimServer(ctx context.Context, server redis.Cmdable, places [
 	if most == 0 || used <= most { // the ledgers are part of used
 		return nil
 	}
-	bytes, entries, err := t.sizes(ctx, server, places)
+	bytes, entries, err := t.sizes(ctx, s)
 	if err != nil {
 		return err
 	}
 	level := levelOf(bytes, most)
-	for i, place := range places {
+	for i, place := range s.places {
 		if bytes[i] <= level {
 			continue
 		}
 		keep := int64(float64(entries[i]) * (float64(level) / float64(bytes[i])))
-		if err := t.cut(ctx, server, place, entries[i], keep); err != nil {
+		if err := t.cut(ctx, s, place, entries[i], keep); err != nil {
 			return err
 		}
 	}
@@ -114,30 +120,29 @@ func (t *Trimmer) trimServer(ctx context.Context, server redis.Cmdable, places [
 }
 
 // sizes returns the bytes and the entries of the ledger in each place.
-func (t *Trimmer) sizes(
-	ctx context.Context, server redis.Cmdable, places []string,
-) (bytes, entries []int64, err error) {
-	pipe := server.Pipeline()
-	for _, place := range places {
-		pipe.MemoryUsage(ctx, Key(place, "ledger"))
-		pipe.XLen(ctx, Key(place, "ledger"))
+func (t *Trimmer) sizes(ctx context.Context, s *server) (bytes, entries []int64, err error) {
+	pipe := s.Pipeline()
+	var sizes, lengths []redisconn.Cmd[int64]
+	for _, place := range s.places {
+		sizes = append(sizes, pipe.MemoryUsage(ctx, Key(place, "ledger")))
+		lengths = append(lengths, pipe.XLen(ctx, Key(place, "ledger")))
 	}
-	cmds, err := pipe.Exec(ctx)
-	if err != nil && !errors.Is(err, redis.Nil) { // an org without a ledger
+	err = pipe.Exec(ctx)
+	if err != nil && !redisconn.IsNil(err) { // an org without a ledger
 		return nil, nil, t.ledger.o.Fault("size of ledgers", err)
 	}
-	for i := 0; i < len(cmds); i += 2 {
-		bytes = append(bytes, cmds[i].(*redis.IntCmd).Val())
-		entries = append(entries, cmds[i+1].(*redis.IntCmd).Val())
+	for i := range sizes {
+		bytes = append(bytes, sizes[i].Val())
+		entries = append(entries, lengths[i].Val())
 	}
 	return bytes, entries, nil
 }
 
 // cut trims the ledger in a place to about keep entries.
-func (t *Trimmer) cut(ctx context.Context, server redis.Cmdable, place string, entries, keep int64) error {
+func (t *Trimmer) cut(ctx context.Context, s *server, place string, entries, keep int64) error {
 	removed := int64(0)
 	for range (entries-keep)/trimStep + 1 {
-		n, err := server.XTrimMaxLenApprox(ctx, Key(place, "ledger"), keep, trimStep).Result()
+		n, err := s.XTrimMaxLenApprox(ctx, Key(place, "ledger"), keep, trimStep).Result()
 		if err != nil {
 			return t.ledger.o.Fault("trim ledger", err)
 		}

@@ -39,7 +39,7 @@ func TestLedgersAreBoundedInSum(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	bytes, entries, err := trim.Sizes(ctx, rdb)
+	bytes, entries, err := trim.Sizes(ctx, redistest.DB(rdb))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,22 +10,15 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/llmguard/llmguard/internal/cli"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 )
 
 func main() {
 	// net/http logs unsolicited data from a provider, which may name our account.
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	redis.SetLogger(silent{}) // go-redis also returns as errors what it logs
+	driver.Quiet()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
 	os.Exit(cli.Main(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
-
-// silent is a logger that prints nothing.
-type silent struct{}
-
-// Printf implements the logger of go-redis.
-func (silent) Printf(context.Context, string, ...any) {}

@@ -12,16 +12,15 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 )
 
 func main() {
 	// net/http logs unsolicited data from a provider, which may name our account.
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	redis.SetLogger(silent{}) // go-redis also returns as errors what it logs
+	driver.Quiet()
 	path := flag.String("config", "llmguard.yaml", "the configuration file")
 	flag.StringVar(path, "c", "llmguard.yaml", "the same as -config, as in llmguard serve")
 	flag.Parse()
@@ -42,9 +41,3 @@ func complain(err error) {
 	}
 	fmt.Fprintln(os.Stderr, "worker:", err)
 }
-
-// silent is a logger that prints nothing.
-type silent struct{}
-
-// Printf implements the logger of go-redis.
-func (silent) Printf(context.Context, string, ...any) {}

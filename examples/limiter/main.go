@@ -10,11 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/goredis"
 )
 
 func main() {
 	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("REDIS"), ContextTimeoutEnabled: true})
-	limiter, err := budget.NewLimiter(rdb, "api", budget.Rate(10, 10*time.Second))
+	limiter, err := budget.NewLimiter(goredis.New(rdb), "api", budget.Rate(10, 10*time.Second))
 	if err != nil {
 		panic(err)
 	}

@@ -86,7 +86,7 @@ func deploy(t *testing.T, more ...string) *deployment {
 	}
 	api := serve(t, fileText()+strings.Join(more, ""), rdb)
 	return &deployment{
-		t: t, api: api, local: api.As("root@host"), rdb: rdb, books: budget.New(rdb, budget.Options{}),
+		t: t, api: api, local: api.As("root@host"), rdb: rdb, books: budget.New(redistest.DB(rdb), budget.Options{}),
 		key: opsKey,
 	}
 }
@@ -98,7 +98,7 @@ func serve(t *testing.T, text string, rdb *redis.Client) *admin.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, err := front.Admin(t.Context(), cfg, rdb, slog.New(slog.DiscardHandler))
+	api, err := front.Admin(t.Context(), cfg, redistest.DB(rdb), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func (d *deployment) spend(call ledger.Call, st budget.Settlement, limits ...bud
 // commit stores a record as another process would.
 func (d *deployment) commit(ref tenants.Ref, record any) {
 	d.t.Helper()
-	other := tenants.New(d.rdb, tenants.Options{})
+	other := tenants.New(redistest.DB(d.rdb), tenants.Options{})
 	err := other.Commit(d.t.Context(), tenants.AuditEntry{Action: "test"}, tenants.Change{Ref: ref, New: record})
 	if err != nil {
 		d.t.Fatal(err)

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -16,7 +17,7 @@ func (d *deployment) batch() *batch.Batch {
 		d.t.Fatal(err)
 	}
 	defer blobs.Close()
-	kept := files.New(d.rdb, blobs, files.Options{})
+	kept := files.New(redistest.DB(d.rdb), blobs, files.Options{})
 	up, err := kept.Begin(ctx, files.Owner{Org: "acme", User: "alice"}, files.NewID())
 	if err != nil {
 		d.t.Fatal(err)
@@ -25,7 +26,7 @@ func (d *deployment) batch() *batch.Batch {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	b, err := batch.NewStore(d.rdb, kept, nil).Create(ctx, batch.Request{
+	b, err := batch.NewStore(redistest.DB(d.rdb), kept, nil).Create(ctx, batch.Request{
 		Owner: batch.Owner{Org: "acme", User: "alice", Key: "k1"}, File: f, Endpoint: wire.ChatCompletions,
 	})
 	if err != nil {

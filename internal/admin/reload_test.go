@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
@@ -24,7 +25,7 @@ func reloading(t *testing.T, reload func(context.Context) (*admin.Reloaded, erro
 	}
 	effective := func() settings.Set { return settings.Set{} }
 	var err error
-	store := tenants.New(d.rdb, tenants.Options{})
+	store := tenants.New(redistest.DB(d.rdb), tenants.Options{})
 	d.api, err = admin.New(admin.Options{Tenants: store, Budget: d.books, File: file, Effective: effective, Reload: reload})
 	if err != nil {
 		t.Fatal(err)

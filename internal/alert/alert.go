@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
@@ -80,7 +80,7 @@ func (a Alert) Text() string {
 
 // Options configure a Watcher; all fields except SendRun, Every and Log are required.
 type Options struct {
-	Redis  redis.UniversalClient
+	Redis  redisconn.DB
 	Budget *budget.Store
 	// Limits returns the current limits of a user of an org.
 	Limits func(org, user string) []budget.Limit

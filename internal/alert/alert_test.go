@@ -32,14 +32,14 @@ type rig struct {
 
 func newRig(t *testing.T, rules map[string][]Rule) *rig {
 	rdb := redistest.Start(t).Client()
-	r := &rig{t: t, budget: budget.New(rdb, budget.Options{})}
+	r := &rig{t: t, budget: budget.New(redistest.DB(rdb), budget.Options{})}
 	r.limits = []budget.Limit{
 		{ID: "month", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Calendar, Amount: int64(100 * dollar), Calendar: "month"}},
 		{ID: "day", Subject: budget.User, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Amount: int64(10 * dollar), Window: 24 * time.Hour}},
 		{ID: "rate", Subject: budget.User, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: 2, Window: time.Hour}},
 	}
 	for range 3 {
-		w := New(Options{Redis: rdb, Budget: r.budget, Send: r.send, Limits: func(string, string) []budget.Limit { return r.limits }})
+		w := New(Options{Redis: redistest.DB(rdb), Budget: r.budget, Send: r.send, Limits: func(string, string) []budget.Limit { return r.limits }})
 		w.SetRules(rules)
 		r.all = append(r.all, w)
 	}

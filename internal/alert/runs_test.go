@@ -11,6 +11,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/alert"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -30,7 +31,7 @@ func TestRunReached(t *testing.T) {
 	fails := 0
 	process := func() *alert.Watcher {
 		return alert.New(alert.Options{
-			Redis: w.rdb, Budget: w.books,
+			Redis: redistest.DB(w.rdb), Budget: w.books,
 			SendRun: func(_ context.Context, r alert.Run) error {
 				if fails > 0 {
 					fails--

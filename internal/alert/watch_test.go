@@ -43,7 +43,7 @@ func newWatch(t *testing.T, limits ...budget.Limit) *watch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.books = budget.New(w.rdb, budget.Options{})
+	w.books = budget.New(redistest.DB(w.rdb), budget.Options{})
 	w.restart()
 	return w
 }
@@ -51,7 +51,7 @@ func newWatch(t *testing.T, limits ...budget.Limit) *watch {
 // restart replaces the process by one that has seen no charges.
 func (w *watch) restart() {
 	w.Watcher = alert.New(alert.Options{
-		Redis: w.rdb, Budget: w.books, Limits: func(string, string) []budget.Limit { return w.limits },
+		Redis: redistest.DB(w.rdb), Budget: w.books, Limits: func(string, string) []budget.Limit { return w.limits },
 		Send: func(_ context.Context, a alert.Alert) error {
 			if w.fails {
 				return errors.New("the target is down")
@@ -129,7 +129,7 @@ func TestRunLooksByItself(t *testing.T) {
 	}
 	w := newWatch(t, daily(10*dollar))
 	w.Watcher = alert.New(alert.Options{
-		Redis: rdb, Budget: w.books, Every: time.Millisecond, Limits: func(string, string) []budget.Limit { return w.limits },
+		Redis: redistest.DB(rdb), Budget: w.books, Every: time.Millisecond, Limits: func(string, string) []budget.Limit { return w.limits },
 		Send: func(_ context.Context, a alert.Alert) error { got <- a; return nil },
 	})
 	w.SetRules(map[string][]alert.Rule{"acme": {{To: "acme", Thresholds: []int{50}}}})

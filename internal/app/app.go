@@ -12,8 +12,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/journal"
@@ -29,7 +30,6 @@ import (
 	"github.com/llmguard/llmguard/internal/idempotency"
 	"github.com/llmguard/llmguard/internal/listen"
 	"github.com/llmguard/llmguard/internal/ownership"
-	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/responses/conversation"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/internal/storage/blob"
@@ -54,7 +54,7 @@ const (
 // Options configure an App.
 type Options struct {
 	Config *config.Config
-	Redis  redis.UniversalClient // already checked; closed by the caller
+	Redis  redisconn.DB // already checked; closed by the caller
 	Roles  Role
 	Log    *slog.Logger
 	// Level is the level of Log, which a reload changes; nil leaves it fixed.
@@ -70,7 +70,7 @@ type Options struct {
 type App struct {
 	cfg         *config.Config // as at the start; see Config
 	log         *slog.Logger
-	rdb         redis.UniversalClient
+	rdb         redisconn.DB
 	registry    *prometheus.Registry
 	budget      *budget.Store
 	journal     *journal.Journal

@@ -15,7 +15,7 @@ import (
 // A call waits for the record of a firing for a short time only. Those after it are refused nevertheless, and those of others
 // are not.
 func TestFiringCountsBeforeItIsRecorded(t *testing.T) {
-	ids := tenants.New(redistest.Start(t).Client(), tenants.Options{Log: slog.New(slog.DiscardHandler)})
+	ids := tenants.New(redistest.Start(t).DB(), tenants.Options{Log: slog.New(slog.DiscardHandler)})
 	k := &brakeKeeper{store: ids, firings: make(chan guard.BrakeFiring, 1), pending: map[firingID]*pendingFiring{}}
 	brake, err := budget.NewBrake(budget.Brake{
 		ID: "loop", Subject: budget.User, Action: budget.BrakeStop, Rule: budget.BrakeRule{Window: time.Minute, Calls: 3},

@@ -6,7 +6,8 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
@@ -50,7 +51,7 @@ type Callers struct {
 type Parts struct {
 	Config      *config.Config
 	Roles       Role
-	Redis       redis.UniversalClient
+	Redis       redisconn.DB
 	Directory   *auth.Directory
 	Failures    *auth.FailureLimiter // of wrong keys
 	Identities  *Identities

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
@@ -325,7 +325,7 @@ func (i *Identities) Refresh(ctx context.Context) error {
 }
 
 // Effective returns a configuration with the current orgs.
-func Effective(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
+func Effective(ctx context.Context, cfg *config.Config, rdb redisconn.DB,
 	log *slog.Logger,
 ) (*config.Config, error) {
 	ids, err := LoadIdentities(ctx, cfg, rdb, log)
@@ -337,7 +337,7 @@ func Effective(ctx context.Context, cfg *config.Config, rdb redis.UniversalClien
 
 // LoadIdentities returns the current identities of a configuration, for commands on this
 // machine. Refresh keeps them up to date.
-func LoadIdentities(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
+func LoadIdentities(ctx context.Context, cfg *config.Config, rdb redisconn.DB,
 	log *slog.Logger,
 ) (*Identities, error) {
 	set, err := convert(cfg)

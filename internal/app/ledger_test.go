@@ -68,14 +68,14 @@ orgs:
 // TestAppExports checks that a running process writes the ledgers of its orgs to files.
 func TestAppExports(t *testing.T) {
 	rdb := redistest.Start(t).Client()
-	store := budget.New(rdb, budget.Options{})
+	store := budget.New(redistest.DB(rdb), budget.Options{})
 	who := ledger.Call{ID: wire.NewCallID(), Org: "acme", User: "ann"}
 	if _, err := store.Adjust(t.Context(), ledger.Adjustment{ID: "x", Call: who, Amount: -5, By: "carla", Reason: "test"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	cfg := parse(t, "timeouts: {drain: 0s}\nledger: {export_dir: "+dir+"}\n")
-	a, err := New(Options{Config: cfg, Redis: rdb, Roles: Worker, Log: slog.New(slog.DiscardHandler)})
+	a, err := New(Options{Config: cfg, Redis: redistest.DB(rdb), Roles: Worker, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -55,9 +56,9 @@ func TestPricesAreMeasured(t *testing.T) {
 prices: [{model: house-7b, as_of: 2020-01-01, prices: [{input: 1, output: 2}]}]
 `)
 	var logged bytes.Buffer
-	rdb := redisconn.Open(redisconn.Single, redisconn.Options("127.0.0.1:1")) // no price metric needs it
+	rdb := driver.Open(driver.Single, driver.Options("127.0.0.1:1")) // no price metric needs it
 	defer rdb.Close()
-	a, err := New(Options{Config: cfg, Redis: rdb, Roles: Worker, Log: slog.New(slog.NewTextHandler(&logged, nil))})
+	a, err := New(Options{Config: cfg, Redis: redistest.DB(rdb), Roles: Worker, Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

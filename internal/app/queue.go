@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/capacity"
@@ -19,7 +19,7 @@ import (
 // Queue returns the queue of a configuration for inspection and for commands, and its pools
 // in the order of their ids. It does not run the queue. If the blob store shared by the
 // other processes is not accessible, the queue has none.
-func Queue(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
+func Queue(ctx context.Context, cfg *config.Config, rdb redisconn.DB,
 	log *slog.Logger,
 ) (*queue.Queue, []queue.Pool, error) {
 	set, err := convert(cfg)
@@ -44,7 +44,7 @@ func Queue(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
 
 // Blobs returns the blob store that all processes share; nil if it is not accessible from
 // here. It never creates one.
-func Blobs(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient) *blob.Store {
+func Blobs(ctx context.Context, cfg *config.Config, rdb redisconn.DB) *blob.Store {
 	where := cfg.Files.Store
 	if where == "" {
 		return nil
@@ -82,7 +82,7 @@ func queueOptions(cfg *config.Config, set *settings) queue.Options {
 	}
 }
 
-func (a *App) queueOptions(set *settings, scripts redis.Scripter) queue.Options {
+func (a *App) queueOptions(set *settings, scripts redisconn.Scripter) queue.Options {
 	o := queueOptions(a.cfg, set)
 	o.Scripts, o.Log, o.Metrics, o.Blobs, o.Spool = scripts, a.log, a.registry, a.blobs, a.spool
 	o.Memory, o.Files = a.memory, a.files

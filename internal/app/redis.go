@@ -11,45 +11,37 @@ import (
 	"os"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/diagnose"
-	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // Connect opens the configured Redis without waiting for it to answer.
-func Connect(c config.Redis) (redis.UniversalClient, error) {
-	o, err := redisOptions(c)
+func Connect(c config.Redis) (redisconn.DB, error) {
+	d, err := driverConfig(c)
 	if err != nil {
 		return nil, err
 	}
-	return redisconn.OpenPrefixed(redisconn.Mode(c.Mode), o, c.Prefix), nil
+	rdb, err := driver.Connect(d)
+	if err != nil {
+		return nil, errors.New("redis.url is not a Redis URL; expected redis://user:password@host:6379/0, rediss://... " +
+			"or unix:///path")
+	}
+	return rdb, nil
 }
 
-func redisOptions(c config.Redis) (*redis.UniversalOptions, error) {
-	if c.URL != "" {
-		u, err := redis.ParseURL(c.URL.Reveal())
-		if err != nil {
-			return nil, errors.New("redis.url is not a Redis URL; expected redis://user:password@host:6379/0, rediss://... " +
-				"or unix:///path")
-		}
-		o := redisconn.Options(u.Addr)
-		o.Username, o.Password, o.DB, o.TLSConfig = u.Username, u.Password, u.DB, u.TLSConfig
-		return o, nil
+func driverConfig(c config.Redis) (d driver.Config, err error) {
+	d = driver.Config{
+		Mode: driver.Mode(c.Mode), URL: c.URL.Reveal(), Addresses: c.Addresses, MasterName: c.MasterName,
+		Username: c.Username, Password: c.Password.Reveal(), Database: c.DB, Prefix: c.Prefix,
+		SentinelUsername: c.SentinelUsername, SentinelPassword: c.SentinelPassword.Reveal(),
 	}
-	o := redisconn.Options(c.Addresses...)
-	o.MasterName = c.MasterName
-	o.Username, o.Password, o.DB = c.Username, c.Password.Reveal(), c.DB
-	o.SentinelUsername, o.SentinelPassword = c.SentinelUsername, c.SentinelPassword.Reveal()
 	if c.TLS.Enabled {
-		var err error
-		o.TLSConfig, err = tlsConfig(c.TLS)
-		if err != nil {
-			return nil, err
-		}
+		d.TLS, err = tlsConfig(c.TLS)
 	}
-	return o, nil
+	return d, err
 }
 
 func tlsConfig(c config.RedisTLS) (*tls.Config, error) {
@@ -75,7 +67,7 @@ func tlsConfig(c config.RedisTLS) (*tls.Config, error) {
 }
 
 // CheckRedis refuses a Redis that would lose money or jobs, and warns about one that might.
-func CheckRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger) error {
+func CheckRedis(ctx context.Context, rdb redisconn.DB, log *slog.Logger) error {
 	awaitRedis(ctx, rdb, log)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -97,7 +89,7 @@ const startPatience = 15 * time.Second
 
 // awaitRedis waits while Redis accepts connections but is slow. It leaves refused
 // connections and error replies to the check.
-func awaitRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger) {
+func awaitRedis(ctx context.Context, rdb redisconn.DB, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	for ctx.Err() == nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/config"
-	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -29,7 +29,7 @@ func TestCheckRedis(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
-		err = CheckRedis(t.Context(), rdb, slog.New(slog.NewTextHandler(&log, nil)))
+		err = CheckRedis(t.Context(), redistest.DB(rdb), slog.New(slog.NewTextHandler(&log, nil)))
 		if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
 			t.Errorf("%+v: got error %v, want %q", c, err, c.refused)
 		}
@@ -40,9 +40,9 @@ func TestCheckRedis(t *testing.T) {
 }
 
 func TestCheckRedisUnavailable(t *testing.T) {
-	rdb := redisconn.Open(redisconn.Single, redisconn.Options("127.0.0.1:1"))
+	rdb := driver.Open(driver.Single, driver.Options("127.0.0.1:1"))
 	defer rdb.Close()
-	err := CheckRedis(t.Context(), rdb, slog.New(slog.DiscardHandler))
+	err := CheckRedis(t.Context(), redistest.DB(rdb), slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("got %v, want that Redis does not answer", err)
 	}
@@ -50,19 +50,15 @@ func TestCheckRedisUnavailable(t *testing.T) {
 
 // TestRedisOptions checks that the Redis settings of the file reach the client.
 func TestRedisOptions(t *testing.T) {
-	o, err := redisOptions(config.Redis{URL: "rediss://u:secret@h:7/3"})
-	if err != nil || o.Addrs[0] != "h:7" || o.Username != "u" || o.Password != "secret" || o.DB != 3 || o.TLSConfig == nil || !o.ContextTimeoutEnabled {
-		t.Errorf("%+v, %v", o, err)
+	d, err := driverConfig(config.Redis{Addresses: []string{"a:1", "b:2"}, MasterName: "m", Username: "u", Password: "p", DB: 4, SentinelUsername: "su", SentinelPassword: "sp"})
+	if err != nil || len(d.Addresses) != 2 || d.MasterName != "m" || d.Username != "u" || d.Password != "p" || d.Database != 4 || d.SentinelUsername != "su" || d.SentinelPassword != "sp" || d.TLS != nil {
+		t.Errorf("%+v, %v", d, err)
 	}
-	o, err = redisOptions(config.Redis{Addresses: []string{"a:1", "b:2"}, MasterName: "m", Username: "u", Password: "p", DB: 4, SentinelUsername: "su", SentinelPassword: "sp"})
-	if err != nil || len(o.Addrs) != 2 || o.MasterName != "m" || o.Username != "u" || o.Password != "p" || o.DB != 4 || o.SentinelUsername != "su" || o.SentinelPassword != "sp" || o.TLSConfig != nil {
-		t.Errorf("%+v, %v", o, err)
-	}
-	if _, err = redisOptions(config.Redis{URL: "redis://:secret@h:x"}); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, err = Connect(config.Redis{URL: "redis://:secret@h:x"}); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("a broken URL: %v", err)
 	}
 	for _, broken := range []config.RedisTLS{{Enabled: true, CAFile: "/no/such"}, {Enabled: true, CAFile: "app_test.go"}, {Enabled: true, CertFile: "/no/such", KeyFile: "/no/such"}} {
-		if _, err := redisOptions(config.Redis{Addresses: []string{"a:1"}, TLS: broken}); err == nil || !strings.Contains(err.Error(), "redis.tls.") {
+		if _, err := Connect(config.Redis{Addresses: []string{"a:1"}, TLS: broken}); err == nil || !strings.Contains(err.Error(), "redis.tls.") {
 			t.Errorf("%+v: %v", broken, err)
 		}
 	}

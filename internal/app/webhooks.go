@@ -10,7 +10,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/alert"
@@ -22,7 +22,7 @@ import (
 
 // Webhooks returns the webhooks of a configuration for inspection and for commands. It does
 // not run them.
-func Webhooks(cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*webhook.Sender, error) {
+func Webhooks(cfg *config.Config, rdb redisconn.DB, log *slog.Logger) (*webhook.Sender, error) {
 	o, err := webhookOptions(cfg)
 	if err != nil {
 		return nil, err

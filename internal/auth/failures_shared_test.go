@@ -19,7 +19,7 @@ func TestSharedFailures(t *testing.T) {
 	server := redistest.Start(t)
 	limiter := func() *auth.FailureLimiter {
 		o := budget.Options{CountTimeout: time.Minute}
-		return auth.NewSharedFailureLimiter(budget.New(server.Client(), o).Requests, 64)
+		return auth.NewSharedFailureLimiter(budget.New(server.DB(), o).Requests, 64)
 	}
 	began := time.Now()
 	allowed := 0
@@ -63,7 +63,7 @@ func TestConcurrentFailures(t *testing.T) {
 	server := redistest.Start(t)
 	var limiters [2]*auth.FailureLimiter
 	for i := range limiters {
-		limiters[i] = auth.NewSharedFailureLimiter(budget.New(server.Client(), budget.Options{CountTimeout: time.Minute}).Requests, 64)
+		limiters[i] = auth.NewSharedFailureLimiter(budget.New(server.DB(), budget.Options{CountTimeout: time.Minute}).Requests, 64)
 	}
 	for network := range 8 { // all addresses together have 200
 		ip := netip.MustParseAddr(fmt.Sprintf("2001:db8:2:%x::1", network))
@@ -87,7 +87,7 @@ func TestConcurrentFailures(t *testing.T) {
 // before.
 func TestFailuresWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
-	l := auth.NewSharedFailureLimiter(budget.New(server.Client(), budget.Options{}).Requests, 64)
+	l := auth.NewSharedFailureLimiter(budget.New(server.DB(), budget.Options{}).Requests, 64)
 	ip, at := netip.MustParseAddr("10.0.0.1"), time.Now()
 	allowed := 0
 	for i := range 50 {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/pricing"
@@ -63,7 +63,7 @@ const slack = 50
 // more.
 func (s *Store) listed(ctx context.Context, f Filter, limit int) ([]listed, error) {
 	pipe := s.rdb.Pipeline()
-	open, ended := make([]*redis.ZSliceCmd, len(f.Orgs)), make([]*redis.ZSliceCmd, len(f.Orgs))
+	open, ended := make([]redisconn.Cmd[[]redisconn.Z], len(f.Orgs)), make([]redisconn.Cmd[[]redisconn.Z], len(f.Orgs))
 	for i, org := range f.Orgs {
 		key := openKeys(org, f.User)[min(len(f.User), 1)]
 		open[i] = pipe.ZRevRangeWithScores(ctx, key, 0, int64(limit))
@@ -74,20 +74,20 @@ func (s *Store) listed(ctx context.Context, f Filter, limit int) ([]listed, erro
 	if pipe.Len() == 0 {
 		return nil, nil
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("batch: list: %w", err)
 	}
 	var out []listed
 	for i := range f.Orgs {
 		for _, z := range open[i].Val() {
-			id, _ := z.Member.(string)
+			id := z.Member
 			out = append(out, listed{id, true, z.Score})
 		}
 		if ended[i] == nil {
 			continue
 		}
 		for _, z := range ended[i].Val() {
-			id, _ := z.Member.(string)
+			id := z.Member
 			if f.User != "" { // microseconds
 				z.Score /= 1e6
 			}
@@ -108,7 +108,7 @@ func endedKey(org, user string) string {
 // records reads batches, omitting those that are forgotten or listed twice.
 func (s *Store) records(ctx context.Context, list []listed) ([]*Batch, error) {
 	pipe := s.rdb.Pipeline()
-	reads := map[string]*redis.MapStringStringCmd{}
+	reads := map[string]redisconn.Cmd[map[string]string]{}
 	var ids []string
 	for _, l := range list {
 		if reads[l.id] == nil {
@@ -119,7 +119,7 @@ func (s *Store) records(ctx context.Context, list []listed) ([]*Batch, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("batch: list: %w", err)
 	}
 	var out []*Batch

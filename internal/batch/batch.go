@@ -21,7 +21,9 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/asynqdriver"
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/storage/files"
@@ -164,7 +166,7 @@ type Request struct {
 // Store stores the batches' records. It is safe for concurrent use. Errors of Redis are
 // returned wrapped.
 type Store struct {
-	rdb   redis.UniversalClient
+	rdb   redisconn.DB
 	files *files.Store
 	tasks *asynq.Client
 	log   *slog.Logger
@@ -174,11 +176,11 @@ type Store struct {
 }
 
 // NewStore returns a Store. A nil log means slog.Default().
-func NewStore(rdb redis.UniversalClient, f *files.Store, log *slog.Logger) *Store {
+func NewStore(rdb redisconn.DB, f *files.Store, log *slog.Logger) *Store {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Store{rdb: rdb, files: f, tasks: asynq.NewClientFromRedisClient(rdb), log: log}
+	return &Store{rdb: rdb, files: f, tasks: asynqdriver.Client(rdb, rdb), log: log}
 }
 
 // openKey lists the unfinished batches by the Unix second at which they need attention.
@@ -254,7 +256,7 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 		return fmt.Errorf("batch: labels: %w", err)
 	}
 	now := time.Now()
-	if err := s.rdb.ZAdd(ctx, openKey, redis.Z{Score: float64(now.Add(overdue).Unix()), Member: id}).Err(); err != nil {
+	if err := s.rdb.ZAdd(ctx, openKey, redisconn.Z{Score: float64(now.Add(overdue).Unix()), Member: id}).Err(); err != nil {
 		return fmt.Errorf("batch: create: %w", err)
 	}
 	err = newScript.Run(ctx, s.rdb, []string{recordKey(id)}, s.clock, int64(Window/time.Second),
@@ -266,11 +268,11 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 		return fmt.Errorf("batch: create: %w", err)
 	}
 	pipe := s.rdb.Pipeline()
-	pipe.ZAdd(ctx, indexKey(r.Org, r.User), redis.Z{Score: float64(now.UnixMicro()), Member: id})
+	pipe.ZAdd(ctx, indexKey(r.Org, r.User), redisconn.Z{Score: float64(now.UnixMicro()), Member: id})
 	pipe.ZRemRangeByScore(ctx, indexKey(r.Org, r.User), "-inf", fmt.Sprint(now.Add(-recordLife).UnixMicro()))
 	pipe.Expire(ctx, indexKey(r.Org, r.User), recordLife)
 	s.confirm(ctx, pipe, r.Owner, id, now)
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("batch: create: %w", err)
 	}
 	return nil
@@ -327,7 +329,7 @@ func (s *Store) List(ctx context.Context, org, user, after string, limit int) ([
 	var from int64
 	if after != "" {
 		rank, err := s.rdb.ZRevRank(ctx, index, after).Result()
-		if errors.Is(err, redis.Nil) {
+		if redisconn.IsNil(err) {
 			return nil, false, ErrNotFound
 		}
 		if err != nil {

@@ -8,15 +8,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // dying is the Redis client of a process that dies at its nth step, before or after the
 // step is written.
 type dying struct {
-	redis.UniversalClient
+	redisconn.DB
 	left  atomic.Int64
 	after bool
 	die   context.CancelFunc // ends what else the process does
@@ -28,7 +28,7 @@ func (r *rig) drive(o Options, id string, steps int) (died bool) {
 	r.t.Helper()
 	ctx, die := context.WithCancel(r.t.Context())
 	defer die()
-	d := &dying{UniversalClient: r.rdb, after: steps%2 == 0, die: die}
+	d := &dying{DB: redistest.DB(r.rdb), after: steps%2 == 0, die: die}
 	d.left.Store(int64(steps))
 	run := NewRunner(&Store{rdb: d, files: r.files, tasks: r.store.tasks, log: r.store.log}, o)
 	run.drive(ctx, id, r.take(id, o.Lease))
@@ -40,9 +40,9 @@ func (d *dying) dead() bool { return d.left.Load() <= 0 }
 var errDead = errors.New("the process died")
 
 // EvalSha counts steps, and fails all after the last.
-func (d *dying) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
-	dead := func() *redis.Cmd {
-		cmd := redis.NewCmd(ctx)
+func (d *dying) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) redisconn.Reply {
+	dead := func() redisconn.Reply {
+		cmd := d.Command(ctx)
 		cmd.SetErr(errDead)
 		return cmd
 	}
@@ -51,12 +51,12 @@ func (d *dying) EvalSha(ctx context.Context, sha1 string, keys []string, args ..
 	}
 	if sha1 == stepScript.Hash() && d.left.Add(-1) <= 0 {
 		if d.after {
-			d.UniversalClient.EvalSha(ctx, sha1, keys, args...)
+			d.DB.EvalSha(ctx, sha1, keys, args...)
 		}
 		d.die()
 		return dead()
 	}
-	return d.UniversalClient.EvalSha(ctx, sha1, keys, args...)
+	return d.DB.EvalSha(ctx, sha1, keys, args...)
 }
 
 // take takes over the lease of a dead process, as if it had expired.

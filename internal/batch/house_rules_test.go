@@ -59,18 +59,18 @@ func newHouse(t *testing.T) *house {
 	t.Cleanup(set.Close)
 	catalogue, err := pricing.Embedded()
 	must(t, err)
-	h.queue, err = queue.New(h.rdb, []queue.Pool{{ID: "main"}}, queue.Options{Log: quiet})
+	h.queue, err = queue.New(redistest.DB(h.rdb), []queue.Pool{{ID: "main"}}, queue.Options{Log: quiet})
 	must(t, err)
 	h.guard = guard.New(guard.Options{
-		Quota: h.queue.Quota(), Budget: budget.New(h.rdb, budget.Options{}), StoreDeadline: 30 * time.Second, Log: quiet,
+		Quota: h.queue.Quota(), Budget: budget.New(redistest.DB(h.rdb), budget.Options{}), StoreDeadline: 30 * time.Second, Log: quiet,
 		Policy: &guard.Policy{Orgs: h.orgs, Catalogue: catalogue, Providers: set},
 	})
 	t.Cleanup(func() { must(t, h.guard.Close(context.WithoutCancel(t.Context()))) })
 	blobs, err := blob.Open(t.Context(), t.TempDir())
 	must(t, err)
 	t.Cleanup(func() { _ = blobs.Close() })
-	h.files = files.New(h.rdb, blobs, files.Options{Log: quiet})
-	h.store = batch.NewStore(h.rdb, h.files, quiet)
+	h.files = files.New(redistest.DB(h.rdb), blobs, files.Options{Log: quiet})
+	h.store = batch.NewStore(redistest.DB(h.rdb), h.files, quiet)
 	h.background(t, h.queue.Run)
 	return h
 }

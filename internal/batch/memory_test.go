@@ -29,7 +29,9 @@ func (r *rig) tight(room int64) (used func() int64) {
 	return used
 }
 
-func (r *rig) count() *capacity.Memory { return capacity.New(r.rdb, nil, capacity.Options{}, nil) }
+func (r *rig) count() *capacity.Memory {
+	return capacity.New(redistest.DB(r.rdb), nil, capacity.Options{}, nil)
+}
 
 // TestRecordsKeepToTheShareOfTheirOrg checks that what one org's batches and their problems
 // take in Redis leaves room for another's.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/lua"
@@ -69,9 +69,9 @@ func (s *Store) count(ctx context.Context, o Owner, id string) error {
 }
 
 // confirm makes a created batch count until its end.
-func (s *Store) confirm(ctx context.Context, pipe redis.Pipeliner, o Owner, id string, now time.Time) {
+func (s *Store) confirm(ctx context.Context, pipe redisconn.Pipe, o Owner, id string, now time.Time) {
 	for _, key := range openKeys(o.Org, o.User) {
-		pipe.ZAddXX(ctx, key, redis.Z{Score: float64(now.Unix()), Member: id})
+		pipe.ZAddXX(ctx, key, redisconn.Z{Score: float64(now.Unix()), Member: id})
 	}
 }
 
@@ -81,7 +81,7 @@ func (s *Store) uncount(ctx context.Context, o Owner, id string) error {
 	for _, key := range openKeys(o.Org, o.User) {
 		pipe.ZRem(ctx, key, id)
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("batch: count: %w", err)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -61,7 +62,7 @@ func (r *rig) owed() (sum pricing.Nano, calls int) {
 // books adds up the org's ledger, and checks that nothing is held any more.
 func (r *rig) books() (sum pricing.Nano, calls int) {
 	r.t.Helper()
-	store := budget.New(r.rdb, budget.Options{})
+	store := budget.New(redistest.DB(r.rdb), budget.Options{})
 	err := store.Ledger.Entries(r.t.Context(), "acme", time.Now().Add(-time.Hour), time.Now().Add(time.Hour), func(e ledger.Entry) error {
 		sum, calls = sum+e.Cost, calls+1
 		return nil

@@ -80,11 +80,11 @@ func newRigOn(t *testing.T, rdb redis.UniversalClient, limits ...budget.Limit) *
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	if r.queue, err = queue.New(rdb, []queue.Pool{{ID: "main"}}, queue.Options{Log: log}); err != nil {
+	if r.queue, err = queue.New(redistest.DB(rdb), []queue.Pool{{ID: "main"}}, queue.Options{Log: log}); err != nil {
 		t.Fatal(err)
 	}
 	r.guard = guard.New(guard.Options{
-		Quota: r.queue.Quota(), Budget: budget.New(rdb, budget.Options{}), StoreDeadline: 5 * time.Second, Log: log,
+		Quota: r.queue.Quota(), Budget: budget.New(redistest.DB(rdb), budget.Options{}), StoreDeadline: 5 * time.Second, Log: log,
 		Policy: &guard.Policy{Orgs: map[string]*guard.Org{"acme": r.org}, Catalogue: catalogue, Providers: set},
 	})
 	t.Cleanup(func() {
@@ -97,8 +97,8 @@ func newRigOn(t *testing.T, rdb redis.UniversalClient, limits ...budget.Limit) *
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = blobs.Close() })
-	r.files = files.New(rdb, blobs, files.Options{Log: log})
-	r.store = NewStore(rdb, r.files, log)
+	r.files = files.New(redistest.DB(rdb), blobs, files.Options{Log: log})
+	r.store = NewStore(redistest.DB(rdb), r.files, log)
 	r.background(r.queue.Run)
 	return r
 }

@@ -11,7 +11,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/tasks"
@@ -164,7 +165,7 @@ func (r *Runner) Run(ctx context.Context) error {
 func (r *Runner) sweep(ctx context.Context) error {
 	now := time.Now()
 	ids, err := r.s.rdb.ZRangeByScore(ctx, openKey,
-		&redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.Unix(), 10), Count: sweepMost}).Result()
+		redisconn.Between{Min: "-inf", Max: strconv.FormatInt(now.Unix(), 10), Count: sweepMost}).Result()
 	if err != nil {
 		return fmt.Errorf("batch: sweep: %w", err)
 	}
@@ -182,7 +183,7 @@ func (r *Runner) rest() time.Duration { return r.opts.Lease / 3 }
 
 // seeTo sets when an unfinished batch next needs attention.
 func (s *Store) seeTo(ctx context.Context, id string, in time.Duration) error {
-	err := s.rdb.ZAddXX(ctx, openKey, redis.Z{Score: float64(time.Now().Add(in).Unix()), Member: id}).Err()
+	err := s.rdb.ZAddXX(ctx, openKey, redisconn.Z{Score: float64(time.Now().Add(in).Unix()), Member: id}).Err()
 	if err != nil {
 		return fmt.Errorf("batch: %w", err)
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // forgetMost bounds the records that are deleted when a batch ends.
@@ -21,11 +21,11 @@ func keptKey(org string) string { return "lg:{" + org + "}:endedbatches" }
 func (s *Store) remember(ctx context.Context, b *Batch) error {
 	key := keptKey(b.Org)
 	pipe := s.rdb.Pipeline()
-	pipe.ZAdd(ctx, key, redis.Z{Score: float64(b.Created.Unix()), Member: b.User + " " + b.ID})
+	pipe.ZAdd(ctx, key, redisconn.Z{Score: float64(b.Created.Unix()), Member: b.User + " " + b.ID})
 	pipe.ZRemRangeByScore(ctx, key, "-inf", fmt.Sprint(time.Now().Add(-recordLife).Unix()))
 	pipe.Expire(ctx, key, recordLife)
 	count := pipe.ZCard(ctx, key)
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("batch: remember: %w", err)
 	}
 	over := count.Val() - int64(s.bounds.Kept)
@@ -55,7 +55,7 @@ func (s *Store) forget(ctx context.Context, org, user, id string) error {
 	pipe := s.rdb.Pipeline()
 	pipe.ZRem(ctx, indexKey(org, user), id)
 	pipe.ZRem(ctx, keptKey(org), user+" "+id)
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("batch: forget: %w", err)
 	}
 	return nil

@@ -3,9 +3,8 @@ package batch
 import (
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/llmguard/llmguard/internal/devstore"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -32,7 +31,7 @@ func TestInProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	rdb := redis.NewClient(store.Options)
+	rdb := driver.Open(driver.Single, driver.Options(store.Addr))
 	t.Cleanup(func() { _ = rdb.Close() })
 	newRigOn(t, rdb).lives(t, 1, func(*Batch) {}) // its scripts are slow
 }

@@ -23,7 +23,7 @@ import (
 // inFiles returns a cache whose bodies are below dir.
 func inFiles(t *testing.T, rdb redis.UniversalClient, dir string) (*shelf, *blob.Store) {
 	blobs := blobtest.Open(t, dir)
-	return &shelf{New(rdb, Options{Blobs: blobs, InFiles: true}), t, rdb}, blobs
+	return &shelf{New(redistest.DB(rdb), Options{Blobs: blobs, InFiles: true}), t, rdb}, blobs
 }
 
 // is checks an answer's body; "" means that there is no answer.
@@ -59,10 +59,10 @@ func TestBodiesInFiles(t *testing.T) {
 	s.Seal(ringOf(t, "old"))
 	blobs.Seal(ringOf(t, "old"))
 	s.try(s.Put(ctx, "acme", "1f", answerOf("a secret answer"), hour), s.Put(ctx, "acme", "2f", answerOf("another secret"), hour))
-	reader := &shelf{New(rdb, Options{Blobs: blobs, Seal: ringOf(t, "old")}), t, rdb}
+	reader := &shelf{New(redistest.DB(rdb), Options{Blobs: blobs, Seal: ringOf(t, "old")}), t, rdb}
 	reader.is("by another process", "acme", "1f", "a secret answer")
 	reader.is("of another org", "other", "1f", "")
-	(&shelf{New(rdb, Options{Seal: ringOf(t, "old")}), t, rdb}).is("without files.store", "acme", "1f", "")
+	(&shelf{New(redistest.DB(rdb), Options{Seal: ringOf(t, "old")}), t, rdb}).is("without files.store", "acme", "1f", "")
 
 	path := filepath.Join(dir, "cache", "acme", "1f")
 	raw, err := os.ReadFile(path)

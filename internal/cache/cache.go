@@ -20,7 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -79,7 +79,7 @@ type Options struct {
 // Store stores answers in Redis, in the slot of their org. It is safe for concurrent use. Run must
 // be running if it has Options.Blobs.
 type Store struct {
-	rdb     redis.UniversalClient
+	rdb     redisconn.DB
 	memory  *capacity.Memory
 	seal    atomic.Pointer[seal.Ring]
 	metrics *metrics
@@ -90,7 +90,7 @@ type Store struct {
 }
 
 // New returns a Store that uses rdb.
-func New(rdb redis.UniversalClient, o Options) *Store {
+func New(rdb redisconn.DB, o Options) *Store {
 	s := &Store{
 		rdb: rdb, memory: o.Memory, metrics: newMetrics(o.Metrics), bodies: newBodies(o.Blobs),
 		inFiles: o.InFiles && o.Blobs != nil, log: o.Log,
@@ -120,7 +120,7 @@ func (s *Store) Get(ctx context.Context, org, id string) (*Answer, error) {
 	key := answerKey(org, id)
 	pipe := s.rdb.Pipeline()
 	value, left := pipe.Get(ctx, key), pipe.PTTL(ctx, key)
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	if err := pipe.Exec(ctx); err != nil && !redisconn.IsNil(err) {
 		return nil, fmt.Errorf("cache: read: %w", err)
 	}
 	sealed, err := value.Bytes()

@@ -32,7 +32,7 @@ func answerOf(body string) Answer {
 // TestStore checks what is read back, by whom, and that nothing readable is in Redis.
 func TestStore(t *testing.T) {
 	rdb, ctx := redistest.Start(t).Client(), t.Context()
-	s := New(rdb, Options{Seal: ringOf(t, "old")})
+	s := New(redistest.DB(rdb), Options{Seal: ringOf(t, "old")})
 	const body = "{\"a\":\n\"secret answer\"}\n"
 	for range 2 { // a repetition changes nothing
 		if err := s.Put(ctx, "acme", "1f", answerOf(body), Bound{Life: time.Hour, MaxBytes: 1 << 20}); err != nil {
@@ -71,7 +71,7 @@ func TestStore(t *testing.T) {
 // TestBounds checks that no org stores more than its bound, or evicts answers of another one.
 func TestBounds(t *testing.T) {
 	rdb, ctx := redistest.Start(t).Client(), t.Context()
-	s := New(rdb, Options{})
+	s := New(redistest.DB(rdb), Options{})
 	in := Bound{Life: time.Hour, MaxBytes: 3000}
 	big := answerOf(strings.Repeat("x", 1000))
 	put := func(org, id string, a Answer, in Bound) error { return s.Put(ctx, org, id, a, in) }
@@ -102,13 +102,13 @@ func TestBounds(t *testing.T) {
 // TestMemory checks that an org stores only what Redis has room for, and leaves room for others.
 func TestMemory(t *testing.T) {
 	rdb, ctx := redistest.Start(t).Client(), t.Context()
-	used, _, err := capacity.Usage(ctx, rdb)
+	used, _, err := capacity.Usage(ctx, redistest.DB(rdb))
 	if err != nil {
 		t.Fatal(err)
 	}
 	rdb.ConfigSet(ctx, "maxmemory", "64mb")
 	share := (64<<20*80/100 - used) / 2
-	s := New(rdb, Options{})
+	s := New(redistest.DB(rdb), Options{})
 	var stored int64
 	body := strings.Repeat("x", MaxBody)
 	for i := range 64 {
@@ -132,7 +132,7 @@ func TestMemory(t *testing.T) {
 // TestUnavailable checks the errors without Redis.
 func TestUnavailable(t *testing.T) {
 	rdb, ctx := redistest.Start(t).Client(), t.Context()
-	s := New(rdb, Options{})
+	s := New(redistest.DB(rdb), Options{})
 	_ = rdb.Close()
 	if a, err := s.Get(ctx, "acme", "1"); a != nil || err == nil {
 		t.Errorf("got %+v, %v; want an error", a, err)

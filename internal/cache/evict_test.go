@@ -24,7 +24,7 @@ type shelf struct {
 }
 
 func newShelf(t *testing.T, rdb redis.UniversalClient) *shelf {
-	return &shelf{New(rdb, Options{}), t, rdb}
+	return &shelf{New(redistest.DB(rdb), Options{}), t, rdb}
 }
 
 // at sets the time, in seconds from now.

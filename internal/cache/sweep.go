@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 const (
@@ -59,12 +59,12 @@ func (s *Store) sweep(ctx context.Context, before time.Time) (int, error) {
 // orphans returns the bodies whose answers are gone, and those that were never complete.
 func (s *Store) orphans(ctx context.Context, names []string) (gone []string, err error) {
 	pipe := s.rdb.Pipeline()
-	exist := make([]*redis.IntCmd, len(names))
+	exist := make([]redisconn.Cmd[int64], len(names))
 	for i, name := range names {
 		key, _ := keyOfBody(name)
 		exist[i] = pipe.Exists(ctx, key)
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("cache: sweep: %w", err)
 	}
 	for i, name := range names {

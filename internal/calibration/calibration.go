@@ -26,7 +26,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/tokenizer"
 )
@@ -75,7 +76,7 @@ func (o Options) withDefaults() Options {
 // Calibration is safe for concurrent use. A nil Calibration knows only the priors and ignores
 // observations.
 type Calibration struct {
-	rdb     redis.UniversalClient
+	rdb     redisconn.DB
 	opts    Options
 	metrics *metrics
 	now     func() any // time passed to scripts; empty except in tests
@@ -93,7 +94,7 @@ type Calibration struct {
 
 // New returns a Calibration that knows only the priors until Run or Sync has read what was
 // learned.
-func New(rdb redis.UniversalClient, o Options) *Calibration {
+func New(rdb redisconn.DB, o Options) *Calibration {
 	o = o.withDefaults()
 	c := &Calibration{
 		rdb: rdb, opts: o, metrics: newMetrics(o.Metrics), now: func() any { return "" },

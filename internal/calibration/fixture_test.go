@@ -28,7 +28,7 @@ type fixture struct {
 
 func newFixture(t *testing.T, rdb redis.UniversalClient, o Options) *fixture {
 	f := &fixture{
-		Calibration: New(rdb, o), t: t, rnd: rand.New(rand.NewPCG(1, 2)),
+		Calibration: New(redistest.DB(rdb), o), t: t, rnd: rand.New(rand.NewPCG(1, 2)),
 		at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC),
 	}
 	f.now = func() any { return f.at.UnixMicro() }

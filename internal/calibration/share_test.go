@@ -273,7 +273,7 @@ func TestHostileNames(t *testing.T) {
 func TestRunAndMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	srv := redistest.Start(t)
-	c := New(srv.Client(), Options{Metrics: reg, Refresh: time.Hour})
+	c := New(srv.DB(), Options{Metrics: reg, Refresh: time.Hour})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- c.Run(ctx) }()

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/lua"
 )
@@ -135,16 +135,14 @@ func (c *Calibration) read(ctx context.Context) error {
 
 // read reads the entries updated since the last time, or all, and reports whether there were
 // any.
-func (t *table) read(ctx context.Context, rdb redis.UniversalClient) (bool, error) {
+func (t *table) read(ctx context.Context, rdb redisconn.DB) (bool, error) {
 	from, into := "-inf", map[string]entry{}
 	changed := t.known == nil || t.rounds >= fullEvery
 	if !changed {
 		from, into = strconv.FormatInt(t.seen-overlap.Milliseconds(), 10), t.known
 		t.known = nil // until this succeeds, because a partial read would not count as a change later
 	}
-	recent, err := rdb.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
-		Key: key(t.name + ":recent"), Start: from, Stop: "+inf", ByScore: true,
-	}).Result()
+	recent, err := rdb.ZRangeByScoreWithScores(ctx, key(t.name+":recent"), redisconn.Between{Min: from, Max: "+inf"}).Result()
 	if err != nil {
 		return false, err
 	}
@@ -153,7 +151,7 @@ func (t *table) read(ctx context.Context, rdb redis.UniversalClient) (bool, erro
 		n := min(len(recent), readEntries)
 		names := make([]string, n)
 		for i, z := range recent[:n] {
-			names[i] = z.Member.(string)
+			names[i] = z.Member
 			seen = max(seen, int64(z.Score))
 		}
 		values, err := rdb.HMGet(ctx, key(t.name), names...).Result()

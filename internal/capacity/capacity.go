@@ -19,7 +19,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/lua"
 )
@@ -63,7 +64,7 @@ type Options struct {
 // Memory admits bytes to Redis memory. It is safe for concurrent use.
 type Memory struct {
 	Count
-	rdb     redis.UniversalClient
+	rdb     redisconn.DB
 	refused *prometheus.CounterVec
 
 	looking chan struct{} // holds a token while Redis is queried
@@ -79,7 +80,7 @@ const countPrefix = "lg:{capacity}"
 
 // New returns the Memory of rdb. scripts runs its scripts; nil means rdb. If the registerer is
 // nil, its metrics are not registered.
-func New(rdb redis.UniversalClient, scripts redis.Scripter, o Options, reg prometheus.Registerer) *Memory {
+func New(rdb redisconn.DB, scripts redisconn.Scripter, o Options, reg prometheus.Registerer) *Memory {
 	if scripts == nil {
 		scripts = rdb
 	}
@@ -115,18 +116,16 @@ func (m *Memory) Fits(ctx context.Context, bytes int64) error {
 
 // ReleaseOrg releases everything of an org whose keys are gone.
 func (m *Memory) ReleaseOrg(ctx context.Context, org string) error {
-	it := m.rdb.HScan(ctx, m.keys[0], 0, "*", 500).Iterator()
 	var ids []string
-	for it.Next(ctx) {
-		id := it.Val()
-		if !it.Next(ctx) { // its value
-			break
-		}
-		if strings.HasPrefix(it.Val(), org+" ") {
+	err := redisconn.Pairs(func(cursor uint64) redisconn.Scan {
+		return m.rdb.HScan(ctx, m.keys[0], cursor, "*", 500)
+	}, func(id, owner string) error {
+		if strings.HasPrefix(owner, org+" ") {
 			ids = append(ids, id)
 		}
-	}
-	if err := it.Err(); err != nil {
+		return nil
+	})
+	if err != nil {
 		return fmt.Errorf("capacity: release %s: %w", org, err)
 	}
 	for part := range slices.Chunk(ids, 500) {

@@ -25,7 +25,7 @@ type place struct {
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	rdb := redistest.Start(t).Client()
-	c := CountAt(rdb, "lg:{capacity}", "lg:{capacity}:sums")
+	c := CountAt(redistest.DB(rdb), "lg:{capacity}", "lg:{capacity}:sums")
 	c.clock = "1000000"
 	return &place{c, t, rdb}
 }
@@ -160,7 +160,7 @@ func TestFullMemoryTakesEnds(t *testing.T) {
 func TestBoundIsOfRedisItself(t *testing.T) {
 	rdb := redistest.Start(t, redistest.WithArgs("--maxmemory", "64mb")).Client()
 	ctx := t.Context()
-	m := New(rdb, nil, Options{MemoryShare: 50, OrgShare: 100}, nil)
+	m := New(redistest.DB(rdb), nil, Options{MemoryShare: 50, OrgShare: 100}, nil)
 	put := func(id string) error {
 		m.Configure(Options{MemoryShare: 50, OrgShare: 100}) // makes it query Redis again
 		err := m.Reserve(ctx, "acme", id, Bytes{Written: 8 * mib}, time.Hour)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/lua"
 )
@@ -20,14 +20,14 @@ var (
 // Count counts the bytes of one place by org. Its scripts are idempotent per id. Every entry
 // expires with the data that it counts, so one that is never released does no lasting harm.
 type Count struct {
-	scripts redis.Scripter
+	scripts redisconn.Scripter
 	keys    []string
 	clock   string // test clock in microseconds; empty: Redis TIME
 }
 
 // CountAt returns the count stored under keys with this prefix and its hash tag. sums is the
 // key of the hash of its sums.
-func CountAt(scripts redis.Scripter, prefix, sums string) Count {
+func CountAt(scripts redisconn.Scripter, prefix, sums string) Count {
 	return Count{scripts: scripts, keys: []string{prefix + ":entries", prefix + ":ends", sums}}
 }
 
@@ -117,7 +117,7 @@ func (c Count) Expire(ctx context.Context) error {
 	return c.run(ctx, "expire", releaseScript, []any{c.clock, ""})
 }
 
-func (c Count) run(ctx context.Context, what string, script *redis.Script, args []any) error {
+func (c Count) run(ctx context.Context, what string, script *redisconn.Script, args []any) error {
 	if len(args) == 1 {
 		return nil
 	}

@@ -3,14 +3,13 @@ package capacity
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // lookEvery is how long the figures of Redis's memory are reused. What is admitted meanwhile is
@@ -37,7 +36,7 @@ func (m *Memory) look(ctx context.Context) (Bound, int, error) {
 	}
 	// Read the count first: what is written in between then counts twice instead of not at all.
 	written, err := m.rdb.HGet(ctx, m.keys[2], "written").Int64()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if err != nil && !redisconn.IsNil(err) {
 		return Bound{}, 0, fmt.Errorf("capacity: look: %w", err)
 	}
 	nodes, err := m.nodes(ctx)
@@ -88,14 +87,9 @@ func boundOf(nodes []node, written, percent int64) Bound {
 
 // nodes queries the server, or every primary of a cluster.
 func (m *Memory) nodes(ctx context.Context) ([]node, error) {
-	cluster, ok := m.rdb.(*redis.ClusterClient)
-	if !ok {
-		n, err := memoryOf(m.rdb.Info(ctx, "memory"))
-		return []node{n}, err
-	}
 	var mu sync.Mutex
 	var all []node
-	err := cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+	err := m.rdb.EachPrimary(ctx, func(ctx context.Context, c redisconn.DB) error {
 		n, err := memoryOf(c.Info(ctx, "memory"))
 		mu.Lock()
 		defer mu.Unlock()
@@ -106,7 +100,7 @@ func (m *Memory) nodes(ctx context.Context) ([]node, error) {
 }
 
 // Largest returns the org whose callers keep most, and how many bytes; 0 if none keeps anything.
-func Largest(ctx context.Context, rdb redis.UniversalClient) (org string, bytes int64, err error) {
+func Largest(ctx context.Context, rdb redisconn.DB) (org string, bytes int64, err error) {
 	sums, err := rdb.HGetAll(ctx, countPrefix+":sums").Result()
 	if err != nil {
 		return "", 0, fmt.Errorf("capacity: largest: %w", err)
@@ -122,13 +116,13 @@ func Largest(ctx context.Context, rdb redis.UniversalClient) (org string, bytes 
 
 // Usage returns how much memory a server uses, and how much it may use: without maxmemory the
 // memory of its machine, and 0 if it reports neither.
-func Usage(ctx context.Context, server redis.Cmdable) (used, most int64, err error) {
+func Usage(ctx context.Context, server redisconn.DB) (used, most int64, err error) {
 	n, err := memoryOf(server.Info(ctx, "memory"))
 	return n.used, n.most, err
 }
 
 // memoryOf parses a server's figures. Without maxmemory the machine's memory is the limit.
-func memoryOf(cmd *redis.StringCmd) (node, error) {
+func memoryOf(cmd redisconn.Text) (node, error) {
 	info, err := cmd.Result()
 	if err != nil {
 		if strings.Contains(err.Error(), "not supported") { // the in-process store has no such section and no limit

@@ -5,6 +5,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -18,7 +19,7 @@ var userDay = budget.Limit{
 // charge records a call in the ledger and charges it to userDay.
 func (s *site) charge(c ledger.Call, cost pricing.Split, u pricing.Usage) string {
 	s.t.Helper()
-	store := budget.New(s.redis, budget.Options{})
+	store := budget.New(redistest.DB(s.redis), budget.Options{})
 	c.ID = wire.NewCallID()
 	amounts := budget.Amounts{Cost: cost.Total()}
 	hold, err := store.Hold(s.t.Context(), budget.Terms{Limits: []budget.Limit{userDay}, Call: c, Max: amounts, Expected: amounts})

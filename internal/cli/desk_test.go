@@ -57,7 +57,7 @@ func newDesk(t *testing.T) *desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, _, err := app.Queue(t.Context(), cfg, b.redis, slog.New(slog.DiscardHandler))
+	q, _, err := app.Queue(t.Context(), cfg, redistest.DB(b.redis), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
@@ -92,7 +92,7 @@ func devData(o devOptions) (dir string, clean func() error, err error) {
 // devRedis describes the store in use, as text and for the configuration.
 type devRedis struct{ kind, config string }
 
-func devStore(ctx context.Context, o devOptions, dir string) (redis.UniversalClient, devRedis, func() error, error) {
+func devStore(ctx context.Context, o devOptions, dir string) (redisconn.DB, devRedis, func() error, error) {
 	if o.redis != "" {
 		rdb, err := app.Connect(config.Redis{URL: config.Secret(o.redis)})
 		if err != nil {
@@ -108,9 +108,12 @@ func devStore(ctx context.Context, o devOptions, dir string) (redis.UniversalCli
 	if !store.Durable {
 		kind += ". WARNING: budgets and jobs are lost on exit; install redis-server to keep them"
 	}
-	rdb := redis.NewClient(store.Options)
+	rdb, err := app.Connect(config.Redis{Addresses: []string{store.Addr}})
+	if err != nil {
+		return nil, devRedis{}, nil, errors.Join(err, store.Close())
+	}
 	end := func() error { return errors.Join(rdb.Close(), store.Close()) }
-	return rdb, devRedis{kind, fmt.Sprintf("{addresses: [%q]}", store.Options.Addr)}, end, nil
+	return rdb, devRedis{kind, fmt.Sprintf("{addresses: [%q]}", store.Addr)}, end, nil
 }
 
 // startingStore describes the store that dev is about to start or connect to.

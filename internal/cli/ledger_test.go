@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -215,7 +216,7 @@ func TestUsageReconcile(t *testing.T) {
 	}
 	late := func(id string, n pricing.Nano) {
 		c := ledger.Call{ID: id, Org: "acme", User: "alice", Key: "a1", Model: "gpt-4o"}
-		old := budget.New(s.redis, budget.Options{Horizon: time.Nanosecond})
+		old := budget.New(redistest.DB(s.redis), budget.Options{Horizon: time.Nanosecond})
 		_, _ = old.Settle(t.Context(), &budget.Hold{ID: id + "/0", Call: c, At: time.Now().Add(-2 * time.Hour)}, budget.Settlement{
 			Actual: budget.Amounts{Cost: n}, Split: pricing.Split{Output: n},
 		})

@@ -16,7 +16,7 @@ func TestPricesCalibration(t *testing.T) {
 	if err != nil || out != "" || errOut != "no calibration data yet\n" {
 		t.Errorf("of nothing: %q, %q, %v", out, errOut, err)
 	}
-	c := calibration.New(srv.Client(), calibration.Options{})
+	c := calibration.New(srv.DB(), calibration.Options{})
 	for range 20 {
 		c.ObserveInput(calibration.Sample{Org: "acme", Model: "claude-opus-4-8", Version: "claude-opus-4-8-20261001", Estimated: 1000, Actual: 1200})
 		c.ObserveInput(calibration.Sample{Org: "acme", Model: "gpt-4o", Class: calibration.Code, Estimated: 1000, Actual: 1000})

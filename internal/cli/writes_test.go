@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
@@ -29,7 +30,7 @@ func (s *site) stat(section, name string) int {
 func TestAdminWritesCostTheSame(t *testing.T) {
 	const users, writes = 3000, 3
 	l := newLive(t, "")
-	ids := tenants.New(l.redis, tenants.Options{Log: slog.New(slog.DiscardHandler)})
+	ids := tenants.New(redistest.DB(l.redis), tenants.Options{Log: slog.New(slog.DiscardHandler)})
 	var all []tenants.Change
 	for n := range users {
 		ref := tenants.Ref{Kind: tenants.KindUser, Org: "acme", ID: fmt.Sprintf("user-%05d", n)}

@@ -273,11 +273,11 @@ func TestChangeOfALimitUntilATime(t *testing.T) {
 		began := time.Now()
 		b.act("raise-limit", true, "org", "acme", "user", "alice", "limit", "daily", "add", "-$5", "until", lasts, "reason",
 			lasts)
-		list, _, err := tenants.New(s.rdb, tenants.Options{}).Audit(t.Context(),
+		list, _, err := tenants.New(redistest.DB(s.rdb), tenants.Options{}).Audit(t.Context(),
 			tenants.AuditFilter{Action: "limit.override"}, 1)
 		s.must(err)
 		var o tenants.Override
-		_, err = tenants.New(s.rdb, tenants.Options{}).Get(t.Context(),
+		_, err = tenants.New(redistest.DB(s.rdb), tenants.Options{}).Get(t.Context(),
 			tenants.Ref{Kind: tenants.KindOverride, Org: "acme", ID: list[0].Target}, &o)
 		s.must(err)
 		if o.Only != "alice" || o.Add != -5*int64(dollar) || o.Until.Before(began.Add(d-time.Second)) ||

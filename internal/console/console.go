@@ -21,7 +21,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
@@ -65,7 +65,7 @@ type Options struct {
 	PendingRequests func() int
 
 	// Redis stores the sessions for all proxies; if nil, each process has its own.
-	Redis redis.UniversalClient
+	Redis redisconn.DB
 	Log   *slog.Logger
 	Now   func() time.Time // nil: time.Now
 }

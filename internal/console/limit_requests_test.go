@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
@@ -18,13 +19,13 @@ func (r *rig) requests(id, why string) {
 	}
 	e, err := tenants.RaiseEntry("limit_request.create", nil, &one)
 	r.must(err)
-	_, err = tenants.New(r.rdb, tenants.Options{}).RequestRaise(r.t.Context(), one, e)
+	_, err = tenants.New(redistest.DB(r.rdb), tenants.Options{}).RequestRaise(r.t.Context(), one, e)
 	r.must(err)
 }
 
 func (r *rig) raiseStatus(id string) tenants.RaiseStatus {
 	r.t.Helper()
-	s := tenants.New(r.rdb, tenants.Options{})
+	s := tenants.New(redistest.DB(r.rdb), tenants.Options{})
 	r.must(s.Load(r.t.Context()))
 	return s.Snapshot().RaiseRequest(id).State
 }

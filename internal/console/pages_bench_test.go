@@ -65,8 +65,8 @@ func BenchmarkPages(b *testing.B) {
 func benchConsole(b *testing.B) *Console {
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(b).Addr, PoolSize: 64})
 	b.Cleanup(func() { _ = rdb.Close() })
-	books, pools := budget.New(rdb, budget.Options{}), []queue.Pool{{ID: "openai", RPM: 500, TPM: 2_000_000, MaxJobs: 2 * benchJobs, MaxBytes: 1 << 30}}
-	q, err := queue.New(rdb, pools, queue.Options{OrgShare: 100, FlowShare: 100})
+	books, pools := budget.New(redistest.DB(rdb), budget.Options{}), []queue.Pool{{ID: "openai", RPM: 500, TPM: 2_000_000, MaxJobs: 2 * benchJobs, MaxBytes: 1 << 30}}
+	q, err := queue.New(redistest.DB(rdb), pools, queue.Options{OrgShare: 100, FlowShare: 100})
 	if err != nil {
 		b.Fatal(err)
 	}

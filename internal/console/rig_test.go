@@ -85,7 +85,7 @@ func newRig(t *testing.T, orgs string) *rig {
 	t.Helper()
 	r := &rig{t: t, rdb: shared.Client()}
 	r.must(r.rdb.FlushDB(t.Context()).Err())
-	r.books = budget.New(r.rdb, budget.Options{})
+	r.books = budget.New(redistest.DB(r.rdb), budget.Options{})
 	hash := func(key string) string { return keys.Hash(keys.Pepper{}, key) }
 	text := fmt.Sprintf(`
 listen: 127.0.0.1:0
@@ -121,35 +121,35 @@ func (r *rig) must(err error) {
 func (r *rig) console(cfg *config.Config) http.Handler {
 	r.t.Helper()
 	ctx, log := context.WithoutCancel(r.t.Context()), slog.New(slog.DiscardHandler)
-	q, _, err := app.Queue(ctx, cfg, r.rdb, log)
+	q, _, err := app.Queue(ctx, cfg, redistest.DB(r.rdb), log)
 	r.must(err)
 	base, err := app.Policy(cfg, 1)
 	r.must(err)
 	blobs, err := blob.Open(ctx, r.t.TempDir())
 	r.must(err)
 	r.t.Cleanup(func() { _ = blobs.Close() })
-	r.queue, r.files = q, files.New(r.rdb, blobs, files.Options{})
-	r.batches = batch.NewStore(r.rdb, r.files, log)
-	api, err := front.Admin(ctx, cfg, r.rdb, log)
+	r.queue, r.files = q, files.New(redistest.DB(r.rdb), blobs, files.Options{})
+	r.batches = batch.NewStore(redistest.DB(r.rdb), r.files, log)
+	api, err := front.Admin(ctx, cfg, redistest.DB(r.rdb), log)
 	r.must(err)
 	r.api = api
 	policy := func() *guard.Policy {
 		p := *base.Guard
-		ids, err := app.LoadIdentities(ctx, cfg, r.rdb, log)
+		ids, err := app.LoadIdentities(ctx, cfg, redistest.DB(r.rdb), log)
 		if err == nil {
 			p.Orgs = ids.Policy().Orgs
 		}
 		return &p
 	}
 	effective := func() *config.Config {
-		now, err := app.Effective(ctx, cfg, r.rdb, log)
+		now, err := app.Effective(ctx, cfg, redistest.DB(r.rdb), log)
 		if err == nil {
 			return now
 		}
 		return cfg
 	}
 	c, err := console.New(console.Options{
-		API: api, Tenants: func() settings.Set { return effective().Tenants() }, Policy: policy, Budget: r.books, Queue: q, Pools: q.Pools, Batches: r.batches, Redis: r.rdb, Log: log,
+		API: api, Tenants: func() settings.Set { return effective().Tenants() }, Policy: policy, Budget: r.books, Queue: q, Pools: q.Pools, Batches: r.batches, Redis: redistest.DB(r.rdb), Log: log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(effective(), 1) },
 		Findings: func(context.Context) []diagnose.Finding { return slices.Clone(r.findings) },
 		Now:      func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) },
@@ -367,6 +367,6 @@ func (r *rig) hear() {
 // record commits a change as another process.
 func (r *rig) record(ref tenants.Ref, record any) {
 	r.t.Helper()
-	other := tenants.New(r.rdb, tenants.Options{})
+	other := tenants.New(redistest.DB(r.rdb), tenants.Options{})
 	r.must(other.Commit(r.t.Context(), tenants.AuditEntry{Action: "test"}, tenants.Change{Ref: ref, New: record}))
 }

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // session is a signed-in administrator. The browser has only a random id for it.
@@ -34,13 +34,13 @@ const (
 
 // sessions are stored in Redis for all proxies; this process caches those that it has seen.
 type sessions struct {
-	rdb redis.UniversalClient // nil: sessions are local to this process
+	rdb redisconn.DB // nil: sessions are local to this process
 	now func() time.Time
 	mu  sync.Mutex
 	all map[string]*session
 }
 
-func newSessions(rdb redis.UniversalClient, now func() time.Time) *sessions {
+func newSessions(rdb redisconn.DB, now func() time.Time) *sessions {
 	return &sessions{rdb: rdb, now: now, all: map[string]*session{}}
 }
 

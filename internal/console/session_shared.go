@@ -5,10 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/internal/storage/seal"
 	"github.com/llmguard/llmguard/lua"
@@ -82,7 +81,7 @@ func (s *sessions) unshare(ctx context.Context, keys ...string) error {
 	for _, key := range keys {
 		pipe.ZRem(ctx, sessionIndex, key)
 	}
-	_, err := pipe.Exec(ctx)
+	err := pipe.Exec(ctx)
 	return err
 }
 
@@ -98,7 +97,7 @@ func (s *sessions) find(ctx context.Context, id string) *session {
 	ctx, cancel := context.WithTimeout(ctx, shareTime)
 	defer cancel()
 	sealed, err := s.rdb.Get(ctx, sharedKey(id)).Bytes()
-	if errors.Is(err, redis.Nil) {
+	if redisconn.IsNil(err) {
 		s.forget(id) // it was ended at another proxy
 		return nil
 	}

@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 )
 
 // Store is a running store. Close stops it.
 type Store struct {
-	// Options connect to it.
-	Options *redis.Options
+	// Addr is its address, host:port or a socket.
+	Addr string
 	// Kind describes it: "redis-server (child process)".
 	Kind string
 	// Durable reports whether data survives the process.
@@ -62,8 +63,8 @@ func startChild(ctx context.Context, name, path, dir string) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), os.RemoveAll(run))
 	}
 	s := &Store{
-		Options: &redis.Options{Network: "unix", Addr: socket, PoolSize: 64, ContextTimeoutEnabled: true},
-		Kind:    name + " (child process, data in " + dir + ")", Durable: true,
+		Addr: socket,
+		Kind: name + " (child process, data in " + dir + ")", Durable: true,
 		close: func() error { return endChild(cmd, ended, run) },
 	}
 	if err := s.await(ctx); err != nil {
@@ -102,7 +103,7 @@ func endChild(cmd *exec.Cmd, ended <-chan struct{}, run string) error {
 }
 
 func (s *Store) await(ctx context.Context) error {
-	rdb := redis.NewClient(s.Options)
+	rdb := driver.Open(driver.Single, driver.Options(s.Addr))
 	defer rdb.Close()
 	var err error
 	for range 500 {
@@ -139,8 +140,8 @@ func StartInProcess() (*Store, error) {
 		}
 	}()
 	return &Store{
-		Options: &redis.Options{Addr: m.Addr(), PoolSize: 64, ContextTimeoutEnabled: true},
-		Kind:    "in-process store",
-		close:   func() error { close(stop); m.Close(); return nil },
+		Addr:  m.Addr(),
+		Kind:  "in-process store",
+		close: func() error { close(stop); m.Close(); return nil },
 	}, nil
 }

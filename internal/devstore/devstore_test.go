@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 
 	"github.com/llmguard/llmguard/internal/redistest"
 )
@@ -22,7 +22,7 @@ func TestChild(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rdb := redis.NewClient(s.Options)
+		rdb := driver.Open(driver.Single, driver.Options(s.Addr))
 		n, err := rdb.Incr(t.Context(), "n").Result()
 		if err != nil || n != int64(run+1) {
 			t.Errorf("run %d: counted %d, %v", run, n, err)
@@ -31,7 +31,7 @@ func TestChild(t *testing.T) {
 		if err != nil || !strings.Contains(info, "aof_enabled:1") || !strings.Contains(info, "maxmemory_policy:noeviction") {
 			t.Errorf("not as production should be: %v", err)
 		}
-		if !s.Durable || !strings.Contains(s.Kind, dir) || !strings.HasPrefix(s.Options.Addr, "/") {
+		if !s.Durable || !strings.Contains(s.Kind, dir) || !strings.HasPrefix(s.Addr, "/") {
 			t.Errorf("got %+v, want a durable store at a socket with data in %s", s, dir)
 		}
 		if err := rdb.Close(); err != nil {
@@ -40,7 +40,7 @@ func TestChild(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := os.Stat(filepath.Dir(s.Options.Addr)); !os.IsNotExist(err) {
+		if _, err := os.Stat(filepath.Dir(s.Addr)); !os.IsNotExist(err) {
 			t.Errorf("the socket's directory is left behind: %v", err)
 		}
 	}
@@ -86,7 +86,7 @@ func TestInProcess(t *testing.T) {
 	if s.Durable || s.Kind != "in-process store" {
 		t.Errorf("got %+v, want an in-process store that is not durable", s)
 	}
-	rdb := redis.NewClient(s.Options)
+	rdb := driver.Open(driver.Single, driver.Options(s.Addr))
 	defer rdb.Close()
 	if err := rdb.Set(t.Context(), "k", "v", 300*time.Millisecond).Err(); err != nil {
 		t.Fatal(err)

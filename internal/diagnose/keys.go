@@ -3,14 +3,11 @@ package diagnose
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
@@ -96,8 +93,8 @@ type found struct {
 	name string
 	kept
 	lasts bool
-	usage *redis.IntCmd
-	ttl   *redis.DurationCmd
+	usage redisconn.Cmd[int64]
+	ttl   redisconn.Cmd[time.Duration]
 }
 
 func (r *keyReader) of(k kept) *keyCount {
@@ -110,7 +107,7 @@ func (r *keyReader) of(k kept) *keyCount {
 // Keys reports what keys there are and what memory they take. It only reads: SCAN for all keys,
 // MEMORY USAGE and PTTL for a sample. While a cluster moves slots, keys may be counted twice or
 // not at all.
-func Keys(ctx context.Context, rdb redis.UniversalClient, b KeyBounds) (*KeyReport, error) {
+func Keys(ctx context.Context, rdb redisconn.DB, b KeyBounds) (*KeyReport, error) {
 	r := &keyReader{bounds: b, kinds: newKeyKinds(), counts: map[kept]*keyCount{}}
 	nodes, err := redisconn.Primaries(ctx, rdb)
 	if err != nil {
@@ -137,7 +134,7 @@ func Keys(ctx context.Context, rdb redis.UniversalClient, b KeyBounds) (*KeyRepo
 }
 
 // scan reads the keys of one server; it returns false if there are too many.
-func (r *keyReader) scan(ctx context.Context, node redis.UniversalClient) (all bool, err error) {
+func (r *keyReader) scan(ctx context.Context, node redisconn.DB) (all bool, err error) {
 	page := time.NewTicker(max(time.Millisecond, time.Second*scanPage/time.Duration(r.bounds.PerSecond)))
 	defer page.Stop()
 	var cursor uint64
@@ -166,7 +163,7 @@ func (r *keyReader) scan(ctx context.Context, node redis.UniversalClient) (all b
 }
 
 // count adds a page of keys.
-func (r *keyReader) count(ctx context.Context, node redis.UniversalClient, keys []string) error {
+func (r *keyReader) count(ctx context.Context, node redisconn.DB, keys []string) error {
 	pipe := node.Pipeline()
 	var sample []found
 	for _, key := range keys {
@@ -190,8 +187,8 @@ func (r *keyReader) count(ctx context.Context, node redis.UniversalClient, keys 
 	if len(sample) == 0 {
 		return nil
 	}
-	_, err := pipe.Exec(ctx)
-	if err != nil && !errors.Is(err, redis.Nil) { // a key that has expired since
+	err := pipe.Exec(ctx)
+	if err != nil && !redisconn.IsNil(err) { // a key that has expired since
 		return err
 	}
 	for i := range sample {

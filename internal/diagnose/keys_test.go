@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -77,9 +77,9 @@ func TestKeys(t *testing.T) {
 	s := redistest.Start(t)
 	fill(t, s.Client())
 	for prefix, others := range map[string]int64{"": 8, "staging:": 0} {
-		rdb := redisconn.OpenPrefixed(redisconn.Single, redisconn.Options(s.Addr), prefix)
+		rdb := driver.OpenPrefixed(driver.Single, driver.Options(s.Addr), prefix)
 		defer rdb.Close()
-		r, err := Keys(t.Context(), rdb, bounds())
+		r, err := Keys(t.Context(), redistest.DB(rdb), bounds())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,12 +117,12 @@ func TestKeysSample(t *testing.T) {
 	}
 	b := bounds()
 	b.Measure = 500
-	all, err := Keys(ctx, s.Client(), b)
+	all, err := Keys(ctx, s.DB(), b)
 	if err != nil || all.Keys != 5000 || all.Measured < 300 || all.Measured > 800 || !all.Complete {
 		t.Errorf("got %+v, %v, want 5000 keys and about 500 measured", all, err)
 	}
 	b.MostKeys = 2000
-	part, err := Keys(ctx, s.Client(), b)
+	part, err := Keys(ctx, s.DB(), b)
 	if err != nil || part.Keys < 1500 || part.Keys > 2500 || part.Complete {
 		t.Errorf("got %+v, %v, want a part of 2000 keys", part, err)
 	}

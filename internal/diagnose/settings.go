@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // asked are the settings that are read with CONFIG. Redis 6.2 takes one name per command.
@@ -19,12 +19,12 @@ type settings struct {
 }
 
 // readSettings reads a server's settings. They are empty if it has no CONFIG.
-func readSettings(ctx context.Context, rdb redis.UniversalClient) settings {
+func readSettings(ctx context.Context, rdb redisconn.DB) settings {
 	s := settings{values: map[string]string{}}
 	for _, name := range asked {
 		got, err := rdb.ConfigGet(ctx, name).Result()
 		if err != nil {
-			_, s.denied = errors.AsType[redis.Error](err)
+			_, s.denied = errors.AsType[redisconn.Error](err)
 			return s
 		}
 		s.values[name] = got[name]

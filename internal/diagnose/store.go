@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/capacity"
@@ -23,13 +23,13 @@ type Facts map[string]string
 
 // Server is a Redis that answered.
 type Server struct {
-	rdb   redis.UniversalClient
+	rdb   redisconn.DB
 	facts Facts
 	conf  settings
 }
 
 // AskRedis reads what a Redis reports about itself; it returns nil, and reports why, if it does not answer.
-func AskRedis(ctx context.Context, rdb redis.UniversalClient, r *Report) *Server {
+func AskRedis(ctx context.Context, rdb redisconn.DB, r *Report) *Server {
 	info, err := rdb.Info(ctx).Result() // several sections in one command require 7.0
 	if err != nil {
 		what := fmt.Sprintf("redis does not answer: %v", err)
@@ -43,7 +43,7 @@ func AskRedis(ctx context.Context, rdb redis.UniversalClient, r *Report) *Server
 }
 
 // server returns the Server with given facts, to which it adds what only CONFIG shows.
-func server(ctx context.Context, rdb redis.UniversalClient, facts Facts) *Server {
+func server(ctx context.Context, rdb redisconn.DB, facts Facts) *Server {
 	s := &Server{rdb, facts, readSettings(ctx, rdb)}
 	s.conf.complete(facts)
 	return s
@@ -149,7 +149,7 @@ func (s *Server) latency(ctx context.Context, r *Report, deadline time.Duration)
 }
 
 // mostCounted names the org whose callers keep most in Redis; empty if none keeps anything.
-func mostCounted(ctx context.Context, rdb redis.UniversalClient) string {
+func mostCounted(ctx context.Context, rdb redisconn.DB) string {
 	org, bytes, err := capacity.Largest(ctx, rdb)
 	if err != nil || bytes == 0 {
 		return ""
@@ -161,7 +161,7 @@ func mostCounted(ctx context.Context, rdb redis.UniversalClient) string {
 const looks = 20
 
 // pings returns the median and the maximum time of a PING.
-func pings(ctx context.Context, rdb redis.UniversalClient) (middle, most time.Duration, err error) {
+func pings(ctx context.Context, rdb redisconn.DB) (middle, most time.Duration, err error) {
 	var all []time.Duration
 	for range looks {
 		asked := time.Now()
@@ -213,7 +213,7 @@ func patchedSince(program, version string) string {
 
 // storeSkew returns by how much Redis's clock is ahead, at least. Limits use Redis's clock;
 // prices, key expiry and deadlines use this machine's.
-func storeSkew(ctx context.Context, rdb redis.UniversalClient) (time.Duration, bool) {
+func storeSkew(ctx context.Context, rdb redisconn.DB) (time.Duration, bool) {
 	asked := time.Now()
 	there, err := rdb.Time(ctx).Result()
 	if err != nil {

@@ -58,7 +58,7 @@ func TestRedis(t *testing.T) {
 	if err := shared.Client().FlushDB(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	memory := capacity.New(shared.Client(), nil, capacity.Options{}, nil)
+	memory := capacity.New(shared.DB(), nil, capacity.Options{}, nil)
 	for org, bytes := range map[string]int64{"acme": 500, "hog": 7000, "zeta": 40} {
 		if err := memory.Admit(t.Context(), org, bytes, time.Hour); err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestRedis(t *testing.T) {
 	} {
 		rdb := configure(t, tc.config)
 		var r Report
-		s := AskRedis(t.Context(), rdb, &r)
+		s := AskRedis(t.Context(), redistest.DB(rdb), &r)
 		if s == nil {
 			t.Fatalf("got %+v", r.Findings)
 		}
@@ -135,13 +135,13 @@ func TestReplica(t *testing.T) {
 	replica := redistest.Start(t, redistest.WithArgs("--replicaof", host+" "+port))
 	var got string
 	redistest.Eventually(t, "the replica comes", func() bool {
-		got = examine(t, AskRedis(t.Context(), primary.Client(), &Report{}), "wait1", time.Hour)
+		got = examine(t, AskRedis(t.Context(), primary.DB(), &Report{}), "wait1", time.Hour)
 		return !strings.Contains(got, "no replica")
 	})
 	if !strings.Contains(got, "a failover loses those writes") {
 		t.Errorf("got %s, want a warning about the writes without the replica", got)
 	}
-	got = examine(t, AskRedis(t.Context(), replica.Client(), &Report{}), "", time.Hour)
+	got = examine(t, AskRedis(t.Context(), replica.DB(), &Report{}), "", time.Hour)
 	if !strings.Contains(got, "this redis is a replica") || strings.Contains(got, "failover loses") {
 		t.Errorf("got %s, want that it is a replica", got)
 	}
@@ -168,14 +168,14 @@ func TestManaged(t *testing.T) {
 		}
 	}
 	without := redistest.Start(t, redistest.WithArgs("--maxmemory-policy", "allkeys-lru", "--rename-command", "CONFIG", "")).Client()
-	s := AskRedis(t.Context(), without, &Report{})
+	s := AskRedis(t.Context(), redistest.DB(without), &Report{})
 	has(fixes(s), "evicts keys (maxmemory-policy allkeys-lru)", "parameter group", "append-only persistence in the settings of the service")
 	has(examine(t, s, "", time.Hour), "ok redis has no CONFIG")
 
 	rdb := configure(t, map[string]string{"appendonly": "no", "maxmemory-policy": "volatile-lru"})
-	has(fixes(server(t.Context(), rdb, Facts{"redis_version": "7.4.6"})), "evicts keys (maxmemory-policy volatile-lru)",
+	has(fixes(server(t.Context(), redistest.DB(rdb), Facts{"redis_version": "7.4.6"})), "evicts keys (maxmemory-policy volatile-lru)",
 		"Set maxmemory-policy noeviction.", "Set appendonly yes.")
-	has(examine(t, server(t.Context(), without, Facts{}), "", time.Hour), "does not report its eviction policy",
+	has(examine(t, server(t.Context(), redistest.DB(without), Facts{}), "", time.Hour), "does not report its eviction policy",
 		"does not report whether it has an append-only file", "redis has no CONFIG", "redis of unknown version answers in",
 		"queue.memory_share and ledger.memory_share have no effect", "a failover is not noticed")
 }
@@ -205,7 +205,7 @@ func TestRedisDoesNotAnswer(t *testing.T) {
 		tc.options.MaxRetries, tc.options.DialerRetries = -1, 1
 		client := redis.NewClient(&tc.options)
 		var r Report
-		s := AskRedis(t.Context(), client, &r)
+		s := AskRedis(t.Context(), redistest.DB(client), &r)
 		_ = client.Close()
 		text := fmt.Sprintf("%+v", r.Findings)
 		if s != nil || !matches(summary(t, r.Findings), "error "+tc.what) || !strings.Contains(r.Findings[0].Fix, tc.fix) ||

@@ -58,7 +58,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{
-		t: t, rdb: rdb, books: budget.New(rdb, budget.Options{}), rng: rand.New(rand.NewPCG(1, 2)),
+		t: t, rdb: rdb, books: budget.New(redistest.DB(rdb), budget.Options{}), rng: rand.New(rand.NewPCG(1, 2)),
 		month: finance.MonthOf(time.Now()),
 	}
 	w.after = w.month.End().Add(48 * time.Hour)

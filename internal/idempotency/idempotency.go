@@ -19,7 +19,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/lua"
 )
@@ -60,7 +60,7 @@ type Options struct {
 // Store stores keys and places in Redis, in the slot of their org. It is safe for concurrent
 // use. Errors of Redis are returned wrapped.
 type Store struct {
-	rdb   redis.UniversalClient
+	rdb   redisconn.DB
 	log   *slog.Logger
 	lease time.Duration
 	every time.Duration // between renewals
@@ -70,7 +70,7 @@ type Store struct {
 }
 
 // New returns a Store that uses rdb. Call Run to renew the leases of held keys.
-func New(rdb redis.UniversalClient, o Options) *Store {
+func New(rdb redisconn.DB, o Options) *Store {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -111,7 +111,7 @@ func (s *Store) Take(ctx context.Context, org string, p Fingerprint) (string, er
 	return job, nil
 }
 
-func (s *Store) run(ctx context.Context, script *redis.Script, key string, args ...any) *redis.Cmd {
+func (s *Store) run(ctx context.Context, script *redisconn.Script, key string, args ...any) redisconn.Reply {
 	return script.Run(ctx, s.rdb, []string{key}, append([]any{""}, args...)...)
 }
 

@@ -14,7 +14,7 @@ import (
 
 func newStore(t *testing.T) (*Store, *redistest.Server) {
 	srv := redistest.Start(t)
-	return New(srv.Client(), Options{Log: slog.New(slog.DiscardHandler)}), srv
+	return New(srv.DB(), Options{Log: slog.New(slog.DiscardHandler)}), srv
 }
 
 // lapse expires a record's lease, as if its holder had died.

@@ -2,11 +2,10 @@ package ownership
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/lua"
 )
@@ -35,7 +34,7 @@ type Addition struct {
 // progress may add; it is never too low.
 func (s *Store) Tokens(ctx context.Context, org, id string) (int64, error) {
 	n, err := s.rdb.Get(ctx, tokensKey(org, id)).Int64()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if err != nil && !redisconn.IsNil(err) {
 		return 0, fmt.Errorf("ownership: %w", err)
 	}
 	return max(n, 0), nil

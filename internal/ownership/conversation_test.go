@@ -30,7 +30,7 @@ func TestOverlappingCallsCountNoTooLittle(t *testing.T) {
 	small := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	defer small.Close()
 	for name, rdb := range map[string]*redis.Client{"redis": redistest.Start(t).Client(), "miniredis": small} {
-		s := New(rdb, nil, nil)
+		s := New(redistest.DB(rdb), nil, nil)
 		for seed := range uint64(10) {
 			overlap(t, s, fmt.Sprint(name, seed), rand.New(rand.NewPCG(seed, 1)))
 		}
@@ -111,7 +111,7 @@ func TestRepeatedBeginAndEnd(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	rdb := redistest.Start(t).Client()
-	s := New(rdb, nil, nil)
+	s := New(redistest.DB(rdb), nil, nil)
 	var a Addition
 	var err error
 	for range 2 {

@@ -20,7 +20,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/internal/capacity"
 )
@@ -82,7 +82,7 @@ func (n Note) At() string {
 
 // Store stores notes in Redis, in the slot of their org. It is safe for concurrent use.
 type Store struct {
-	rdb    redis.UniversalClient
+	rdb    redisconn.DB
 	memory *capacity.Memory
 	log    *slog.Logger
 
@@ -100,7 +100,7 @@ type pending struct {
 
 // New returns a Store that uses rdb. memory limits the memory of notes; if it is nil, New
 // creates one.
-func New(rdb redis.UniversalClient, memory *capacity.Memory, log *slog.Logger) *Store {
+func New(rdb redisconn.DB, memory *capacity.Memory, log *slog.Logger) *Store {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -226,7 +226,7 @@ func (s *Store) set(ctx context.Context, batch map[string]pending, texts map[str
 			pipe.Set(ctx, k, texts[k], p.note.Kind.life())
 		}
 	}
-	_, err := pipe.Exec(ctx)
+	err := pipe.Exec(ctx)
 	return err
 }
 

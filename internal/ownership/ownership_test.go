@@ -25,7 +25,7 @@ func find(t *testing.T, s *Store, org string, ids ...string) map[string]Note {
 func TestNotes(t *testing.T) {
 	ctx := context.Background()
 	rdb := redistest.Start(t).Client()
-	one, two := New(rdb, nil, nil), New(rdb, nil, nil)
+	one, two := New(redistest.DB(rdb), nil, nil), New(redistest.DB(rdb), nil, nil)
 	n := Note{ID: "resp_1", User: "alice", Provider: "openai", Model: "m", Total: 30, Output: 10}
 	one.Put(ctx, "acme", n, Note{ID: "msg_1", Provider: "openai", Response: "resp_1", Output: 10})
 	for _, s := range []*Store{one, two} { // the other process needs two lookups at most
@@ -55,7 +55,7 @@ func TestNotes(t *testing.T) {
 // TestManyNotes writes more than fits into one write, from many callers.
 func TestManyNotes(t *testing.T) {
 	ctx := context.Background()
-	s := New(redistest.Start(t).Client(), nil, nil)
+	s := New(redistest.Start(t).DB(), nil, nil)
 	ids := make([]string, 1000)
 	for i := range ids {
 		ids[i] = fmt.Sprint("resp_", i)
@@ -71,7 +71,7 @@ func TestManyNotes(t *testing.T) {
 func TestStoreAway(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	defer rdb.Close()
-	s := New(rdb, nil, nil)
+	s := New(redistest.DB(rdb), nil, nil)
 	s.Put(context.Background(), "acme", Note{ID: "resp_1"})
 	if _, err := s.Find(context.Background(), "acme", "resp_2"); err == nil {
 		t.Error("an absent store has answered")
@@ -90,7 +90,7 @@ func TestNotesKeepToTheShareOfTheirOrg(t *testing.T) {
 	if err := rdb.ConfigSet(ctx, "maxmemory", strconv.FormatInt((used+room)*100/80, 10)).Err(); err != nil {
 		t.Fatal(err)
 	}
-	s := New(rdb, nil, nil)
+	s := New(redistest.DB(rdb), nil, nil)
 	const notes, longest = 8000, 200
 	for i := range notes {
 		s.Put(ctx, "greedy", Note{ID: fmt.Sprintf("resp_%0*d", longest, i), Provider: "p"})
@@ -105,7 +105,7 @@ func TestNotesKeepToTheShareOfTheirOrg(t *testing.T) {
 	if err := s.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if got := find(t, New(rdb, nil, nil), "modest", "resp_1"); len(got) != 1 {
+	if got := find(t, New(redistest.DB(rdb), nil, nil), "modest", "resp_1"); len(got) != 1 {
 		t.Error("another org's note finds no room")
 	}
 }
@@ -131,7 +131,7 @@ func TestThingsKeepToTheShareOfTheirOrg(t *testing.T) {
 	if err := rdb.ConfigSet(ctx, "maxmemory", strconv.FormatInt((memory(t, rdb)+2<<20)*100/80, 10)).Err(); err != nil {
 		t.Fatal(err)
 	}
-	s := New(rdb, nil, nil)
+	s := New(redistest.DB(rdb), nil, nil)
 	kept := 0
 	for err := s.Room(ctx, "greedy", "ann", VectorStore); err == nil; err = s.Room(ctx, "greedy", "ann", VectorStore) {
 		if kept++; kept > 10_000 {

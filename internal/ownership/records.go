@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/internal/capacity"
 )
@@ -106,12 +106,12 @@ func (s *Store) Keep(ctx context.Context, org string, n Note) error {
 	pipe := s.rdb.TxPipeline()
 	pipe.Set(ctx, key(org, n.ID), text, n.Kind.life())
 	list := listKey(org, n.User, n.Kind)
-	pipe.ZAdd(ctx, list, redis.Z{Score: float64(n.Made), Member: n.ID})
+	pipe.ZAdd(ctx, list, redisconn.Z{Score: float64(n.Made), Member: n.ID})
 	if life := n.Kind.life(); life > 0 {
 		pipe.ZRemRangeByScore(ctx, list, "-inf", strconv.FormatInt(n.Made-life.Microseconds(), 10))
 		pipe.Expire(ctx, list, life)
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("ownership: %w", err)
 	}
 	return nil
@@ -123,8 +123,8 @@ func (s *Store) Change(ctx context.Context, org string, n Note) error {
 	if err != nil {
 		return err
 	}
-	err = s.rdb.SetArgs(ctx, key(org, n.ID), text, redis.SetArgs{Mode: "XX", KeepTTL: true}).Err()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	err = s.rdb.SetXX(ctx, key(org, n.ID), text, redisconn.KeepTTL).Err()
+	if err != nil {
 		return fmt.Errorf("ownership: %w", err)
 	}
 	return nil
@@ -159,13 +159,13 @@ func (s *Store) List(ctx context.Context, org, user string, k Kind, p Page) (lis
 		oldest = !oldest
 		backwards = true
 	}
+	span, rank := s.rdb.ZRevRange, s.rdb.ZRevRank
+	if oldest {
+		span, rank = s.rdb.ZRange, s.rdb.ZRank
+	}
 	if at != "" {
-		rank := s.rdb.ZRevRank
-		if oldest {
-			rank = s.rdb.ZRank
-		}
 		i, err := rank(ctx, listKey(org, user, k), at).Result()
-		if errors.Is(err, redis.Nil) {
+		if redisconn.IsNil(err) {
 			return nil, false, ErrNoSuch
 		}
 		if err != nil {
@@ -173,9 +173,7 @@ func (s *Store) List(ctx context.Context, org, user string, k Kind, p Page) (lis
 		}
 		first = i + 1
 	}
-	ids, err := s.rdb.ZRangeArgs(ctx, redis.ZRangeArgs{
-		Key: listKey(org, user, k), Start: first, Stop: first + int64(p.Limit), Rev: !oldest,
-	}).Result()
+	ids, err := span(ctx, listKey(org, user, k), first, first+int64(p.Limit)).Result()
 	if err != nil {
 		return nil, false, fmt.Errorf("ownership: %w", err)
 	}
@@ -202,14 +200,11 @@ func claimKey(org, what string) string { return "lg:{" + org + "}:owned-claim:" 
 
 // Claim reports whether the caller is the first to claim this within life.
 func (s *Store) Claim(ctx context.Context, org, what string, life time.Duration) (bool, error) {
-	err := s.rdb.SetArgs(ctx, claimKey(org, what), "1", redis.SetArgs{Mode: "NX", TTL: life}).Err()
-	if errors.Is(err, redis.Nil) {
-		return false, nil
-	}
+	first, err := s.rdb.SetNX(ctx, claimKey(org, what), "1", life).Result()
 	if err != nil {
 		return false, fmt.Errorf("ownership: %w", err)
 	}
-	return true, nil
+	return first, nil
 }
 
 // Renew extends a claim from now, while the claimed work is being done.

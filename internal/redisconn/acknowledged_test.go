@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -35,14 +34,14 @@ func replicated(t *testing.T) (primary, replica *redistest.Server) {
 // further write, until a replica has it. Scripts that need no acknowledgment are not affected.
 func TestAcknowledged(t *testing.T) {
 	primary, replica := replicated(t)
-	once := redis.NewScript("return redis.call('SET', KEYS[1], ARGV[1], 'NX') and 1 or 0")
+	once := redisconn.NewScript("return redis.call('SET', KEYS[1], ARGV[1], 'NX') and 1 or 0")
 	for _, aof := range []bool{false, true} {
-		rdb := redisconn.Open(redisconn.Single, redisconn.Options(primary.Addr))
+		rdb := driver.Open(driver.Single, driver.Options(primary.Addr))
 		t.Cleanup(func() { _ = rdb.Close() })
 		if v := rdb.InfoMap(t.Context(), "server").Item("Server", "redis_version"); aof && v < "7.2" {
 			t.Skipf("redis %s has no WAITAOF", v)
 		}
-		line := redisconn.Pipelined(rdb)
+		line := redisconn.Pipelined(redistest.DB(rdb))
 		safe := line.Acknowledged(10*time.Second, aof)
 		if n, err := once.Run(t.Context(), safe, []string{"a" + time.Now().String()}, "1").Int(); n != 1 || err != nil {
 			t.Fatalf("aof %v: %d, %v", aof, n, err)
@@ -50,7 +49,7 @@ func TestAcknowledged(t *testing.T) {
 		if err := replica.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		hasty := redisconn.Pipelined(rdb)
+		hasty := redisconn.Pipelined(redistest.DB(rdb))
 		unsafe, key := hasty.Acknowledged(50*time.Millisecond, aof), "b"+time.Now().String()
 		for range 2 {
 			if err := once.Run(t.Context(), unsafe, []string{key}, "1").Err(); err == nil {
@@ -59,7 +58,7 @@ func TestAcknowledged(t *testing.T) {
 		}
 		batch := unsafe.Batch()
 		cmd := add(t, batch, "evalsha", once.Hash(), 1, key, "1")
-		if _, _ = batch.Exec(t.Context()); cmd.Err() == nil {
+		if _ = batch.Exec(t.Context()); cmd.Err() == nil {
 			t.Errorf("aof %v: batch without an error", aof)
 		}
 		if n, err := once.Run(t.Context(), hasty, []string{key}, "1").Int(); n != 0 || err != nil {

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -31,13 +29,13 @@ var errQueued = errors.New("too many scripts wait for redis")
 // one, such as one to an unreachable node. Each caller waits no longer than its context allows;
 // as after any lost reply, its script may still be executed. It is safe for concurrent use.
 type Coalescer struct {
-	redis.Scripter
-	rdb    redis.UniversalClient
-	join   Join
-	single bool          // one server, or one at a time
-	most   int           // maximum concurrent batches
-	each   time.Duration // what a command adds to slowFlight
-	wait   []any         // command that waits for a replica; nil: none
+	Scripts // makes commands
+	rdb     DB
+	join    Join
+	single  bool          // one server, or one at a time
+	most    int           // maximum concurrent batches
+	each    time.Duration // what a command adds to slowFlight
+	wait    []any         // command that waits for a replica; nil: none
 
 	mu      sync.Mutex
 	queued  []*queued
@@ -49,7 +47,7 @@ type Coalescer struct {
 // queued is one caller's request. Its commands belong to the batch until done is closed.
 type queued struct {
 	ctx  context.Context
-	cmds []redis.Cmder
+	cmds []Reply
 	left bool // part of a batch, now or before; guarded by Coalescer.mu
 	late bool // ctx was done before they were sent
 	safe bool // a replica must acknowledge them
@@ -57,9 +55,9 @@ type queued struct {
 }
 
 // Pipelined returns a Coalescer for a client.
-func Pipelined(rdb redis.UniversalClient) *Coalescer {
-	l := &Coalescer{Scripter: rdb, rdb: rdb, most: maxFlights}
-	if _, single := rdb.(*redis.Client); single {
+func Pipelined(rdb DB) *Coalescer {
+	l := &Coalescer{Scripts: rdb, rdb: rdb, most: maxFlights}
+	if !rdb.Cluster() {
 		l.single = true
 		l.most = singleFlights
 		l.each = singleSlow
@@ -72,10 +70,10 @@ func Pipelined(rdb redis.UniversalClient) *Coalescer {
 // queue further commands. If it returns false, every original command has its reply once the
 // last queued commands have theirs. It may be called concurrently for slow batches. If Join
 // returns nil, the commands are sent unchanged.
-type Join func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) (again bool)
+type Join func(cmds []Reply) func(context.Context, Pipe) (again bool)
 
 // Joined is Pipelined with a Join.
-func Joined(rdb redis.UniversalClient, join Join) *Coalescer {
+func Joined(rdb DB, join Join) *Coalescer {
 	l := Pipelined(rdb)
 	l.join = join
 	return l
@@ -90,11 +88,11 @@ var errUnacknowledged = errors.New("no replica acknowledged the write in time")
 
 // Acknowledged runs scripts and returns once a replica has their writes.
 type Acknowledged struct {
-	redis.Scripter
-	line *Coalescer
+	Scripts // makes commands
+	line    *Coalescer
 }
 
-// Acknowledged returns a Scripter whose scripts succeed only if a replica has what they wrote
+// Acknowledged returns Scripts that succeed only if a replica has what they wrote
 // and everything written before; other errors have their usual meaning. With aof the replica
 // and the primary have it on disk, which requires Redis 7.2. wait limits the waiting time. It
 // does not support clusters, and must be called before the Coalescer is used.
@@ -103,21 +101,21 @@ func (l *Coalescer) Acknowledged(wait time.Duration, aof bool) *Acknowledged {
 	if aof {
 		l.wait = []any{"waitaof", 1, 1, wait.Milliseconds()}
 	}
-	return &Acknowledged{l.Scripter, l}
+	return &Acknowledged{l.Scripts, l}
 }
 
 // Eval sends the command with the next batch.
-func (a *Acknowledged) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return a.line.one(ctx, command(ctx, "eval", script, keys, args), true)
+func (a *Acknowledged) Eval(ctx context.Context, script string, keys []string, args ...any) Reply {
+	return a.line.one(ctx, a.line.command(ctx, "eval", script, keys, args), true)
 }
 
 // EvalSha sends the command with the next batch.
-func (a *Acknowledged) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
-	return a.line.one(ctx, command(ctx, "evalsha", sha1, keys, args), true)
+func (a *Acknowledged) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) Reply {
+	return a.line.one(ctx, a.line.command(ctx, "evalsha", sha1, keys, args), true)
 }
 
 // Process sends the command with the next batch; see Coalescer.Process.
-func (a *Acknowledged) Process(ctx context.Context, cmd redis.Cmder) error {
+func (a *Acknowledged) Process(ctx context.Context, cmd Reply) error {
 	return a.line.process(ctx, cmd, true)
 }
 
@@ -125,14 +123,14 @@ func (a *Acknowledged) Process(ctx context.Context, cmd redis.Cmder) error {
 func (a *Acknowledged) Batch() *Batch { return &Batch{line: a.line, safe: true} }
 
 // exec sends a pipeline; if safe, it reports whether a replica has its writes.
-func (l *Coalescer) exec(ctx context.Context, pipe redis.Pipeliner, safe bool) bool {
+func (l *Coalescer) exec(ctx context.Context, pipe Pipe, safe bool) bool {
 	if !safe {
-		_, _ = pipe.Exec(ctx) // each command has its own error
+		_ = pipe.Exec(ctx) // each command has its own error
 		return true
 	}
 	pipe.Set(ctx, waitKey, 1, time.Hour)
 	acknowledged := pipe.Do(ctx, l.wait...)
-	_, _ = pipe.Exec(ctx)
+	_ = pipe.Exec(ctx)
 	if len(l.wait) == 3 {
 		n, err := acknowledged.Int()
 		return err == nil && n >= 1
@@ -142,55 +140,51 @@ func (l *Coalescer) exec(ctx context.Context, pipe redis.Pipeliner, safe bool) b
 }
 
 // Eval sends the command with the next batch.
-func (l *Coalescer) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return l.one(ctx, command(ctx, "eval", script, keys, args), false)
+func (l *Coalescer) Eval(ctx context.Context, script string, keys []string, args ...any) Reply {
+	return l.one(ctx, l.command(ctx, "eval", script, keys, args), false)
 }
 
 // EvalSha sends the command with the next batch.
-func (l *Coalescer) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
-	return l.one(ctx, command(ctx, "evalsha", sha1, keys, args), false)
+func (l *Coalescer) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) Reply {
+	return l.one(ctx, l.command(ctx, "evalsha", sha1, keys, args), false)
 }
 
 // Process sends the command with the next batch. If it returns an error after ctx is done, the
 // command must not be read, because it may be in progress.
-func (l *Coalescer) Process(ctx context.Context, cmd redis.Cmder) error {
+func (l *Coalescer) Process(ctx context.Context, cmd Reply) error {
 	return l.process(ctx, cmd, false)
 }
 
-func (l *Coalescer) process(ctx context.Context, cmd redis.Cmder, safe bool) error {
-	if err := l.send(ctx, []redis.Cmder{cmd}, safe); err != nil {
+func (l *Coalescer) process(ctx context.Context, cmd Reply, safe bool) error {
+	if err := l.send(ctx, []Reply{cmd}, safe); err != nil {
 		return err
 	}
 	return cmd.Err()
 }
 
-func (l *Coalescer) one(ctx context.Context, cmd *redis.Cmd, safe bool) *redis.Cmd {
-	if err := l.send(ctx, []redis.Cmder{cmd}, safe); err != nil {
+func (l *Coalescer) one(ctx context.Context, cmd Reply, safe bool) Reply {
+	if err := l.send(ctx, []Reply{cmd}, safe); err != nil {
 		// The batch may still be writing to cmd, so the caller must not read it.
-		cmd = redis.NewCmd(ctx, cmd.Name())
+		cmd = l.Command(ctx)
 		cmd.SetErr(err)
 	}
 	return cmd
 }
 
 // command returns an EVAL or EVALSHA command.
-func command(ctx context.Context, name, script string, keys []string, args []any) *redis.Cmd {
+func (l *Coalescer) command(ctx context.Context, name, script string, keys []string, args []any) Reply {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, name, script, len(keys))
 	for i := range keys {
 		all = append(all, &keys[i]) // a pointer, because an interface holding a string allocates
 	}
 	all = append(all, args...)
-	cmd := redis.NewCmd(ctx, all...)
-	if len(keys) > 0 {
-		cmd.SetFirstKeyPos(3)
-	}
-	return cmd
+	return l.Command(ctx, all...)
 }
 
 // send executes commands. If it returns an error, they must not be read; otherwise each has its
 // own error.
-func (l *Coalescer) send(ctx context.Context, cmds []redis.Cmder, safe bool) error {
+func (l *Coalescer) send(ctx context.Context, cmds []Reply, safe bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -263,14 +257,16 @@ func (a *queued) unacknowledged() {
 
 // carry sends commands and waits until each has its reply or error; if safe, it reports whether
 // a replica has their writes.
-func (l *Coalescer) carry(ctx context.Context, cmds []redis.Cmder, safe bool) (acknowledged bool) {
-	var queue func(context.Context, redis.Pipeliner) bool
+func (l *Coalescer) carry(ctx context.Context, cmds []Reply, safe bool) (acknowledged bool) {
+	var queue func(context.Context, Pipe) bool
 	if l.join != nil {
 		queue = l.join(cmds)
 	}
 	if queue == nil {
 		pipe := l.rdb.Pipeline()
-		_ = pipe.BatchProcess(ctx, cmds...) // only queues
+		for _, cmd := range cmds {
+			pipe.Add(ctx, cmd)
+		}
 		return l.exec(ctx, pipe, safe)
 	}
 	acknowledged = true
@@ -283,8 +279,8 @@ func (l *Coalescer) carry(ctx context.Context, cmds []redis.Cmder, safe bool) (a
 }
 
 // present returns the commands of callers that still wait.
-func present(aboard []*queued) []redis.Cmder {
-	var cmds []redis.Cmder
+func present(aboard []*queued) []Reply {
+	var cmds []Reply
 	for _, a := range aboard {
 		a.late = a.ctx.Err() != nil
 		if a.late {
@@ -328,21 +324,18 @@ func (l *Coalescer) Batch() *Batch { return &Batch{line: l} }
 // Batch is a group of scripts that are sent together. It is not safe for concurrent use.
 type Batch struct {
 	line *Coalescer
-	cmds []redis.Cmder
+	cmds []Reply
 	safe bool
 }
 
-// Process adds a command, whose reply is available after Exec.
-func (b *Batch) Process(_ context.Context, cmd redis.Cmder) error {
-	b.cmds = append(b.cmds, cmd)
-	return nil
-}
+// Add adds a command, whose reply is available after Exec.
+func (b *Batch) Add(_ context.Context, cmd Reply) { b.cmds = append(b.cmds, cmd) }
 
 // Exec sends the commands and waits for them, no longer than ctx. Then each has its own error.
 // If it returns an error after ctx is done, the commands must not be read.
-func (b *Batch) Exec(ctx context.Context) ([]redis.Cmder, error) {
+func (b *Batch) Exec(ctx context.Context) error {
 	if len(b.cmds) == 0 {
-		return nil, nil
+		return nil
 	}
 	err := b.line.send(ctx, b.cmds, b.safe)
 	if errors.Is(err, errQueued) {
@@ -350,5 +343,5 @@ func (b *Batch) Exec(ctx context.Context) ([]redis.Cmder, error) {
 			cmd.SetErr(err)
 		}
 	}
-	return b.cmds, err
+	return err
 }

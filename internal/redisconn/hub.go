@@ -3,17 +3,14 @@ package redisconn
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"sync"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Hub shares one Redis pub/sub connection among all listeners of the process. Delivery
 // is best effort: messages are lost while Redis is unavailable, when Run is not active, and
 // when a listener is slow. Every listener must also poll.
 type Hub struct {
-	rdb redis.UniversalClient
+	rdb DB
 	log *slog.Logger
 
 	mu        sync.Mutex
@@ -23,7 +20,7 @@ type Hub struct {
 }
 
 // NewHub returns a Hub without listeners.
-func NewHub(rdb redis.UniversalClient, log *slog.Logger) *Hub {
+func NewHub(rdb DB, log *slog.Logger) *Hub {
 	return &Hub{
 		rdb: rdb, log: log, kick: make(chan struct{}, 1),
 		listeners: make(map[string]map[chan string]struct{}),
@@ -61,22 +58,12 @@ func (h *Hub) change(channel string) {
 	}
 }
 
-// Run maintains the connection until ctx is done. go-redis reconnects and resubscribes on
-// its own.
+// Run maintains the connection until ctx is done.
 func (h *Hub) Run(ctx context.Context) {
-	sub, prefix := Subscribe(ctx, h.rdb), Prefix(h.rdb)
+	sub := h.rdb.Subscribe(ctx)
 	var receiving sync.WaitGroup
 	receiving.Go(func() {
-		for m := range sub.ChannelWithSubscriptions(redis.WithChannelSize(1000)) {
-			switch m := m.(type) {
-			case *redis.Message:
-				h.deliver(strings.TrimPrefix(m.Channel, prefix), m.Payload)
-			case *redis.Subscription: // listeners poll for what was published before
-				if m.Kind == "subscribe" {
-					h.deliver(strings.TrimPrefix(m.Channel, prefix), "")
-				}
-			}
-		}
+		sub.Each(func(m Message) { h.deliver(m.Channel, m.Text) }) // "" if joined: listeners poll for what was published before
 	})
 	h.mu.Lock()
 	for channel := range h.listeners {
@@ -97,23 +84,23 @@ func (h *Hub) Run(ctx context.Context) {
 }
 
 // apply subscribes to channels that have listeners and leaves those that have none.
-func (h *Hub) apply(ctx context.Context, sub *redis.PubSub, joined map[string]struct{}) {
+func (h *Hub) apply(ctx context.Context, sub Subscription, joined map[string]struct{}) {
 	var join, leave []string
 	h.mu.Lock()
 	for channel := range h.changed {
 		_, in := joined[channel]
 		switch wanted := len(h.listeners[channel]) > 0; {
 		case wanted && !in:
-			join = append(join, Channel(h.rdb, channel))
+			join = append(join, channel)
 			joined[channel] = struct{}{}
 		case !wanted && in:
-			leave = append(leave, Channel(h.rdb, channel))
+			leave = append(leave, channel)
 			delete(joined, channel)
 		}
 	}
 	clear(h.changed)
 	h.mu.Unlock()
-	// If a call fails, go-redis repeats it after reconnecting.
+	// If a call fails, the subscription repeats it after reconnecting.
 	if len(join) > 0 {
 		if err := sub.Subscribe(ctx, join...); err != nil {
 			h.log.DebugContext(ctx, "channels not subscribed, will retry", "err", err)

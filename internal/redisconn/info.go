@@ -2,7 +2,6 @@ package redisconn
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -10,8 +9,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // report is what one server said about itself. The zero report is that of a server that does
@@ -35,29 +32,23 @@ const (
 
 // reports asks the server, or every primary of a cluster. known are the servers of the last
 // reading, which count as unreachable if the cluster's nodes cannot be listed.
-func reports(ctx context.Context, rdb redis.UniversalClient, known []string) map[string]report {
+func reports(ctx context.Context, rdb DB, known []string) map[string]report {
 	var mu sync.Mutex
 	out := map[string]report{}
-	ask := func(_ context.Context, c *redis.Client) error {
+	find, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	err := rdb.EachPrimary(find, func(_ context.Context, node DB) error {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
-		r := reportOf(ctx, c)
+		r := reportOf(ctx, node)
 		mu.Lock()
 		defer mu.Unlock()
-		out[nodeName(c)] = r
+		out[node.Name()] = r
 		return nil
-	}
-	switch c := rdb.(type) {
-	case *redis.Client:
-		_ = ask(ctx, c)
-	case *redis.ClusterClient:
-		find, cancel := context.WithTimeout(ctx, askTimeout)
-		defer cancel()
-		err := c.ForEachMaster(find, ask)
-		if err != nil {
-			for _, name := range known {
-				out[name] = report{}
-			}
+	})
+	if err != nil {
+		for _, name := range known {
+			out[name] = report{}
 		}
 	}
 	if len(out) == 0 {
@@ -75,24 +66,15 @@ func firstNodes(all map[string]report) map[string]report {
 	return all
 }
 
-// nodeName returns a server's label. With Sentinel the client does not know the address.
-func nodeName(c *redis.Client) string {
-	if addr := c.Options().Addr; addr != "FailoverClient" {
-		return addr
-	}
-	return "primary"
-}
-
 // reportOf asks one server. PING is measured last, on an open connection.
-func reportOf(ctx context.Context, c *redis.Client) report {
+func reportOf(ctx context.Context, c DB) report {
 	pipe := c.Pipeline()
 	info, slow := pipe.Info(ctx), pipe.Do(ctx, "slowlog", "len")
-	_, _ = pipe.Exec(ctx) // a server that refuses one of them may answer the other
+	_ = pipe.Exec(ctx) // a server that refuses one of them may answer the other
 	asked := time.Now()
 	err := c.Ping(ctx).Err()
 	took := time.Since(asked)
-	var reply redis.Error
-	if errors.As(err, &reply) && strings.HasPrefix(reply.Error(), "MISCONF") { // a full disk: it answers reads
+	if strings.HasPrefix(replied(err), "MISCONF") { // a full disk: it answers reads
 		err, took = nil, 0
 	}
 	if err != nil {

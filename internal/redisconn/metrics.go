@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 )
 
 // reuse is how long a reading serves further scrapes.
@@ -18,7 +17,7 @@ const reuse = 5 * time.Second
 // does not report has no sample.
 type collector struct {
 	ctx    context.Context
-	rdb    redis.UniversalClient
+	rdb    DB
 	up     *prometheus.Desc
 	ping   *prometheus.Desc
 	fields []field
@@ -38,7 +37,7 @@ type field struct {
 
 // Register exports what the servers of rdb report about themselves until ctx ends. On a cluster
 // these are its primaries.
-func Register(ctx context.Context, reg prometheus.Registerer, rdb redis.UniversalClient) error {
+func Register(ctx context.Context, reg prometheus.Registerer, rdb DB) error {
 	return reg.Register(&collector{
 		ctx: ctx, rdb: rdb, fields: slices.Concat(memoryFields(), loadFields(), safetyFields()),
 		up:   desc("llmguard_redis_up", "1 if the server answers PING within a second."),

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -21,7 +22,7 @@ import (
 func scrape(t *testing.T, rdb redis.UniversalClient) map[string]float64 {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
-	if err := redisconn.Register(t.Context(), reg, rdb); err != nil {
+	if err := redisconn.Register(t.Context(), reg, redistest.DB(rdb)); err != nil {
 		t.Fatal(err)
 	}
 	return gather(t, reg)
@@ -54,11 +55,11 @@ func sample(name string, m *dto.Metric) string {
 // open returns a client with the program's options.
 func open(t *testing.T, addr string, change ...func(*redis.UniversalOptions)) redis.UniversalClient {
 	t.Helper()
-	o := redisconn.Options(addr)
+	o := driver.Options(addr)
 	for _, f := range change {
 		f(o)
 	}
-	rdb := redisconn.Open(redisconn.Single, o)
+	rdb := driver.Open(driver.Single, o)
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }
@@ -225,7 +226,7 @@ func TestMetricsAreShared(t *testing.T) {
 	count := &asked{}
 	rdb.AddHook(count)
 	reg := prometheus.NewRegistry()
-	if err := redisconn.Register(t.Context(), reg, rdb); err != nil {
+	if err := redisconn.Register(t.Context(), reg, redistest.DB(rdb)); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 3)

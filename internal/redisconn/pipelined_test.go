@@ -12,26 +12,27 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-var count = redis.NewScript("return redis.call('INCR', KEYS[1])")
+var count = redisconn.NewScript("return redis.call('INCR', KEYS[1])")
 
 func pipelined(tb testing.TB, s *redistest.Server) (redis.UniversalClient, *redisconn.Coalescer) {
-	rdb := redisconn.Open(redisconn.Single, redisconn.Options(s.Addr))
+	rdb := driver.Open(driver.Single, driver.Options(s.Addr))
 	tb.Cleanup(func() { _ = rdb.Close() })
-	return rdb, redisconn.Pipelined(rdb)
+	return rdb, redisconn.Pipelined(redistest.DB(rdb))
 }
 
 // A caller waits as long as its context allows, however unresponsive Redis is, and the
 // Coalescer works again when Redis does.
 func TestPipelinedObeysTheContext(t *testing.T) {
 	server := redistest.Start(t)
-	o := redisconn.Options(server.Addr)
+	o := driver.Options(server.Addr)
 	o.ReadTimeout, o.WriteTimeout = time.Hour, time.Hour // only the context limits the wait
-	rdb := redisconn.Open(redisconn.Single, o)
+	rdb := driver.Open(driver.Single, o)
 	t.Cleanup(func() { _ = rdb.Close() })
-	scripts := redisconn.Pipelined(rdb)
+	scripts := redisconn.Pipelined(redistest.DB(rdb))
 	if n, err := count.Run(t.Context(), scripts, []string{"n"}).Int(); n != 1 || err != nil {
 		t.Fatal(n, err) // NOSCRIPT, then EVAL
 	}
@@ -76,22 +77,22 @@ func TestPipelinedObeysTheContext(t *testing.T) {
 func TestBatch(t *testing.T) {
 	server := redistest.Start(t)
 	rdb, line := pipelined(t, server)
-	if err := count.Load(t.Context(), rdb).Err(); err != nil {
+	if err := count.Run(t.Context(), redistest.DB(rdb), []string{"loaded"}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := line.Batch().Exec(t.Context()); err != nil {
+	if err := line.Batch().Exec(t.Context()); err != nil {
 		t.Fatal("an empty batch:", err)
 	}
 	b := line.Batch()
 	first := add(t, b, "evalsha", count.Hash(), 1, "n")
-	unknown := add(t, b, "evalsha", redis.NewScript("return 1").Hash(), 0)
+	unknown := add(t, b, "evalsha", redisconn.NewScript("return 1").Hash(), 0)
 	second := add(t, b, "evalsha", count.Hash(), 1, "n")
-	if _, err := b.Exec(t.Context()); err != nil {
+	if err := b.Exec(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	one, err1 := first.Int()
 	two, err2 := second.Int()
-	if one != 1 || two != 2 || err1 != nil || err2 != nil || !redis.HasErrorPrefix(unknown.Err(), "NOSCRIPT") {
+	if one != 1 || two != 2 || err1 != nil || err2 != nil || !redisconn.NoScript(unknown.Err()) {
 		t.Fatal(one, err1, two, err2, unknown.Err())
 	}
 
@@ -102,7 +103,7 @@ func TestBatch(t *testing.T) {
 	defer cancel()
 	b = line.Batch()
 	add(t, b, "evalsha", count.Hash(), 1, "n")
-	if _, err := b.Exec(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if err := b.Exec(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a stopped Redis: %v", err)
 	}
 	if err := server.Signal(syscall.SIGCONT); err != nil {
@@ -111,12 +112,10 @@ func TestBatch(t *testing.T) {
 }
 
 // add adds a command to a batch.
-func add(t *testing.T, b *redisconn.Batch, args ...any) *redis.Cmd {
+func add(t *testing.T, b *redisconn.Batch, args ...any) redisconn.Reply {
 	t.Helper()
-	cmd := redis.NewCmd(t.Context(), args...)
-	if err := b.Process(t.Context(), cmd); err != nil {
-		t.Fatal(err)
-	}
+	cmd := redistest.DB(nil).Command(t.Context(), args...)
+	b.Add(t.Context(), cmd)
 	return cmd
 }
 
@@ -124,7 +123,7 @@ func add(t *testing.T, b *redisconn.Batch, args ...any) *redis.Cmd {
 func BenchmarkScripts(b *testing.B) {
 	server := redistest.Start(b)
 	rdb, line := pipelined(b, server)
-	for name, scripts := range map[string]redis.Scripter{"one by one": rdb, "pipelined": line} {
+	for name, scripts := range map[string]redisconn.Scripter{"one by one": redistest.DB(rdb), "pipelined": line} {
 		b.Run(name, func(b *testing.B) {
 			before := cpu(b)
 			var left atomic.Int64

@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Prefetch is a script that is queued before its reply is needed. It is sent with the next
@@ -14,7 +12,7 @@ import (
 type Prefetch struct {
 	line  *Coalescer
 	asked queued
-	cmd   *redis.Cmd
+	cmd   Reply
 }
 
 // Prefetch queues a script, which is dropped if ctx is done before it is sent. It returns nil
@@ -24,8 +22,8 @@ func (l *Coalescer) Prefetch(ctx context.Context, sha1 string, keys []string, ar
 	if !l.single {
 		return nil
 	}
-	a := &Prefetch{line: l, cmd: command(ctx, "evalsha", sha1, keys, args)}
-	a.asked = queued{ctx: ctx, cmds: []redis.Cmder{a.cmd}, done: make(chan struct{})}
+	a := &Prefetch{line: l, cmd: l.command(ctx, "evalsha", sha1, keys, args)}
+	a.asked = queued{ctx: ctx, cmds: []Reply{a.cmd}, done: make(chan struct{})}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.queue(&a.asked) {
@@ -47,7 +45,7 @@ func (a *Prefetch) Came() bool {
 // Wait returns the command with its reply or error, and waits no longer than ctx and most.
 // After an error the reply may still arrive, and Wait can be called again. If the script was
 // never sent, this and every later error is context.Canceled.
-func (a *Prefetch) Wait(ctx context.Context, most time.Duration) (*redis.Cmd, error) {
+func (a *Prefetch) Wait(ctx context.Context, most time.Duration) (Reply, error) {
 	if !a.Came() {
 		if err := a.wait(ctx, most); err != nil {
 			return nil, err

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -47,16 +48,16 @@ func (f *flights) are(t *testing.T, want ...int) {
 // aheadOn returns a Coalescer on which the script is loaded, and the batches that it sends.
 func aheadOn(t *testing.T, s *redistest.Server) (*redisconn.Coalescer, *flights) {
 	t.Helper()
-	o := redisconn.Options(s.Addr)
+	o := driver.Options(s.Addr)
 	o.ReadTimeout, o.WriteTimeout = time.Hour, time.Hour // only the context limits the wait
-	rdb := redisconn.Open(redisconn.Single, o)
+	rdb := driver.Open(driver.Single, o)
 	t.Cleanup(func() { _ = rdb.Close() })
-	if err := count.Load(t.Context(), rdb).Err(); err != nil {
+	if err := count.Run(t.Context(), redistest.DB(rdb), []string{"loaded"}).Err(); err != nil {
 		t.Fatal(err)
 	}
 	f := &flights{}
 	rdb.AddHook(f)
-	return redisconn.Pipelined(rdb), f
+	return redisconn.Pipelined(redistest.DB(rdb)), f
 }
 
 func counted(t *testing.T, a *redisconn.Prefetch) int {
@@ -138,14 +139,14 @@ func TestAheadSilence(t *testing.T) {
 // Prefetch is not possible on a cluster, and the number of waiting scripts is limited
 // everywhere.
 func TestAheadRefused(t *testing.T) {
-	cluster := redisconn.Open(redisconn.Cluster, redisconn.Options("127.0.0.1:1", "127.0.0.1:2"))
+	cluster := driver.Open(driver.Cluster, driver.Options("127.0.0.1:1", "127.0.0.1:2"))
 	t.Cleanup(func() { _ = cluster.Close() })
-	if redisconn.Pipelined(cluster).Prefetch(t.Context(), count.Hash(), nil) != nil {
+	if redisconn.Pipelined(redistest.DB(cluster)).Prefetch(t.Context(), count.Hash(), nil) != nil {
 		t.Error("on a cluster")
 	}
-	single := redisconn.Open(redisconn.Single, redisconn.Options("127.0.0.1:1"))
+	single := driver.Open(driver.Single, driver.Options("127.0.0.1:1"))
 	t.Cleanup(func() { _ = single.Close() })
-	line := redisconn.Pipelined(single)
+	line := redisconn.Pipelined(redistest.DB(single))
 	n := 0
 	for ; n < 100_000 && line.Prefetch(t.Context(), count.Hash(), nil) != nil; n++ {
 	}

@@ -3,23 +3,16 @@ package redisconn
 import (
 	"context"
 	"sync"
-
-	"github.com/redis/go-redis/v9"
 )
 
-// Primaries returns a client for each server that has keys: the primaries of a cluster, or the
-// client itself.
-func Primaries(ctx context.Context, rdb redis.UniversalClient) ([]redis.UniversalClient, error) {
-	cluster, ok := rdb.(*redis.ClusterClient)
-	if !ok {
-		return []redis.UniversalClient{rdb}, nil
-	}
+// Primaries returns each server that has keys, see DB.EachPrimary.
+func Primaries(ctx context.Context, rdb DB) ([]DB, error) {
 	var mu sync.Mutex
-	var nodes []redis.UniversalClient
-	err := cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+	var nodes []DB
+	err := rdb.EachPrimary(ctx, func(_ context.Context, node DB) error {
 		mu.Lock()
 		defer mu.Unlock()
-		nodes = append(nodes, c)
+		nodes = append(nodes, node)
 		return nil
 	})
 	return nodes, err

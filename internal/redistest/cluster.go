@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 )
 
 const allSlots = 16384
@@ -25,14 +25,14 @@ type Group struct {
 	Sentinels []*Server // none in a cluster
 
 	tb   testing.TB
-	mode redisconn.Mode
+	mode driver.Mode
 }
 
 // StartCluster runs a Redis Cluster and waits until it serves. A node is considered dead after
 // 2 s.
 func StartCluster(tb testing.TB, masters, replicasEach int, opts ...Option) *Group {
 	tb.Helper()
-	g := &Group{tb: tb, mode: redisconn.Cluster}
+	g := &Group{tb: tb, mode: driver.Cluster}
 	opts = append([]Option{WithArgs("--cluster-enabled", "yes", "--cluster-node-timeout", "2000",
 		"--repl-diskless-sync-delay", "0"), withBusPort}, opts...)
 	for range masters * (1 + replicasEach) {
@@ -191,17 +191,17 @@ func (g *Group) MoveSlot(key string, to *Server, pause time.Duration) int {
 // addresses replace those of the group.
 func (g *Group) Client(addrs ...string) redis.UniversalClient {
 	list := g.Nodes
-	if g.mode == redisconn.Sentinel {
+	if g.mode == driver.Sentinel {
 		list = g.Sentinels
 	}
 	for _, n := range list {
 		addrs = append(addrs, n.Addr)
 	}
-	o := redisconn.Options(addrs...)
-	if g.mode == redisconn.Sentinel {
+	o := driver.Options(addrs...)
+	if g.mode == driver.Sentinel {
 		o.MasterName = masterName
 	}
-	rdb := redisconn.Open(g.mode, o)
+	rdb := driver.Open(g.mode, o)
 	g.tb.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }

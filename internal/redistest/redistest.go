@@ -18,6 +18,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 )
 
 // Server is a child redis-server on 127.0.0.1 that ends with the test. Its methods are not safe
@@ -170,6 +173,12 @@ func (s *Server) Client() *redis.Client {
 	s.tb.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }
+
+// DB returns Client as the program takes it.
+func (s *Server) DB() redisconn.DB { return DB(s.Client()) }
+
+// DB returns a client as the program takes it.
+func DB(rdb redis.UniversalClient) redisconn.DB { return driver.DB(rdb) }
 
 // direct returns this package's own client for the server.
 func (s *Server) direct() *redis.Client {

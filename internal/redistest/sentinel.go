@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 )
 
 const masterName = "llmguard"
@@ -20,7 +20,7 @@ const masterName = "llmguard"
 // each other and the replicas.
 func StartSentinel(tb testing.TB, replicas int, via func(addr string) string, opts ...Option) *Group {
 	tb.Helper()
-	g := &Group{tb: tb, mode: redisconn.Sentinel}
+	g := &Group{tb: tb, mode: driver.Sentinel}
 	opts = append([]Option{WithArgs("--repl-diskless-sync-delay", "0")}, opts...)
 	primary := Start(tb, opts...)
 	g.Nodes = append(g.Nodes, primary)

@@ -2,10 +2,10 @@ package tasks
 
 import (
 	"context"
-	"errors"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/asynqdriver"
 )
 
 // fetchClient is the Redis client of the asynq server that fetches the tasks of jobs. A fetch waits until a
@@ -13,12 +13,12 @@ import (
 // without Redis, so that an idle server costs little however many pools it has.
 type fetchClient struct {
 	pollingClient
-	scripts redis.Scripter // runs the scripts of concurrent tasks together
+	scripts redisconn.Scripter // runs the scripts of concurrent tasks together
 	gate    *gate
 }
 
 // EvalSha runs a script of asynq, which is recognized by its first key.
-func (c fetchClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+func (c fetchClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) redisconn.Reply {
 	pool, kind := asynqKey(keys)
 	switch kind {
 	case "pending":
@@ -32,19 +32,19 @@ func (c fetchClient) EvalSha(ctx context.Context, sha1 string, keys []string, ar
 }
 
 // fetch answers asynq's request for a task of a pool.
-func (c fetchClient) fetch(ctx context.Context, pool, sha1 string, keys []string, args []any) *redis.Cmd {
+func (c fetchClient) fetch(ctx context.Context, pool, sha1 string, keys []string, args []any) redisconn.Reply {
 	task, n, kick, rest := c.gate.next(pool)
 	if rest > 0 {
 		c.rest(ctx, rest, kick)
 		task, n, _, _ = c.gate.next(pool)
 	}
 	if n > 0 {
-		pipe := c.UniversalClient.Pipeline()
-		cmds := make([]*redis.Cmd, n)
+		pipe := c.DB.Pipeline()
+		cmds := make([]redisconn.Reply, n)
 		for i := range cmds {
 			cmds[i] = pipe.EvalSha(ctx, sha1, keys, args...)
 		}
-		_, _ = pipe.Exec(ctx) // each command has its own error
+		_ = pipe.Exec(ctx) // each command has its own error
 		var tasks []string
 		for _, cmd := range cmds {
 			if text, err := cmd.Text(); err == nil {
@@ -52,8 +52,8 @@ func (c fetchClient) fetch(ctx context.Context, pool, sha1 string, keys []string
 			}
 		}
 		last := cmds[n-1]
-		unknown := redis.HasErrorPrefix(last.Err(), "NOSCRIPT")
-		failed := last.Err() != nil && !errors.Is(last.Err(), redis.Nil) && !unknown
+		unknown := redisconn.NoScript(last.Err())
+		failed := last.Err() != nil && !redisconn.IsNil(last.Err()) && !unknown
 		task = c.gate.fetched(pool, n, tasks, failed)
 		if unknown && task == "" {
 			return last // Eval follows
@@ -63,19 +63,16 @@ func (c fetchClient) fetch(ctx context.Context, pool, sha1 string, keys []string
 }
 
 // fetched is the reply of a fetch.
-func fetched(ctx context.Context, task string) *redis.Cmd {
-	cmd := redis.NewCmd(ctx)
+func fetched(ctx context.Context, task string) redisconn.Reply {
 	if task == "" {
-		cmd.SetErr(redis.Nil)
-	} else {
-		cmd.SetVal(task)
+		return asynqdriver.NewReply(ctx, nil)
 	}
-	return cmd
+	return asynqdriver.NewReply(ctx, task)
 }
 
 // Eval loads and runs a script that Redis does not know.
-func (c fetchClient) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	cmd := c.UniversalClient.Eval(ctx, script, keys, args...)
+func (c fetchClient) Eval(ctx context.Context, script string, keys []string, args ...any) redisconn.Reply {
+	cmd := c.DB.Eval(ctx, script, keys, args...)
 	pool, kind := asynqKey(keys)
 	if task, err := cmd.Text(); kind == "pending" && err == nil {
 		return fetched(ctx, c.gate.fetched(pool, 0, []string{task}, false))
@@ -84,14 +81,11 @@ func (c fetchClient) Eval(ctx context.Context, script string, keys []string, arg
 }
 
 // nothing is the reply of a check that finds nothing.
-func nothing(ctx context.Context, kind string) *redis.Cmd {
-	cmd := redis.NewCmd(ctx)
+func nothing(ctx context.Context, kind string) redisconn.Reply {
 	if kind == "lease" {
-		cmd.SetVal([]any{})
-	} else {
-		cmd.SetVal(int64(0))
+		return asynqdriver.NewReply(ctx, []any{})
 	}
-	return cmd
+	return asynqdriver.NewReply(ctx, int64(0))
 }
 
 // asynqKey returns the queue and the kind of a script's first key, which is asynq:{queue}:kind.

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/time/rate"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/asynqdriver"
 )
 
 // pollingClient is the Redis client of asynq's servers. Their fetch loop polls; with this
@@ -22,7 +22,7 @@ import (
 // this client pauses after any failure that is not a reply from Redis, so that an
 // unreachable Redis does not keep a core busy.
 type pollingClient struct {
-	redis.UniversalClient
+	redisconn.DB
 	ctx    context.Context // of the server: once it is done, no fetch waits
 	called chan struct{}
 }
@@ -39,25 +39,20 @@ const (
 
 // EvalSha runs a script on the wrapped client, then waits if it was a fetch that found
 // nothing or if it failed.
-func (c pollingClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
-	cmd := c.UniversalClient.EvalSha(ctx, sha1, keys, args...)
+func (c pollingClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) redisconn.Reply {
+	cmd := c.DB.EvalSha(ctx, sha1, keys, args...)
 	err := cmd.Err()
-	var answer redis.Error
+	var answer redisconn.Error
 	fetch := len(keys) > 0 && strings.HasSuffix(keys[0], ":pending")
 	switch n, _ := cmd.Val().(int64); {
 	case n > 0 && !fetch: // delayed tasks are now pending
 		c.call()
-	case errors.Is(err, redis.Nil) && fetch: // nothing to fetch
+	case redisconn.IsNil(err) && fetch: // nothing to fetch
 		c.rest(ctx, fetchEvery, c.called)
 	case err != nil && !errors.As(err, &answer):
 		c.rest(ctx, failureTakes, nil)
 	}
 	return cmd
-}
-
-// Subscribe subscribes to asynq's channel of cancellations, which has the prefix of all channels.
-func (c pollingClient) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
-	return redisconn.Subscribe(ctx, c.UniversalClient, channels...)
 }
 
 // call wakes a waiting fetch.
@@ -83,7 +78,7 @@ func fetchChannel(queue string) string { return "lg:asynq:" + queue }
 
 // CallServers notifies the servers of an asynq queue that a task was enqueued. A server
 // that misses the message fetches the task within two seconds.
-func CallServers(ctx context.Context, rdb redis.UniversalClient, queue string) {
+func CallServers(ctx context.Context, rdb redisconn.DB, queue string) {
 	_ = rdb.Publish(ctx, fetchChannel(queue), "").Err()
 }
 
@@ -92,23 +87,23 @@ func CallServers(ctx context.Context, rdb redis.UniversalClient, queue string) {
 // Concurrency, ShutdownTimeout, RetryDelayFunc, IsFailure and DelayedTaskCheckInterval.
 // Tasks do not inherit the cancellation of ctx; their handlers must end them. Shut the
 // server down when ctx is done.
-func Server(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger, name string,
+func Server(ctx context.Context, rdb redisconn.DB, log *slog.Logger, name string,
 	c asynq.Config,
 ) *asynq.Server {
 	client := pollingClient{rdb, ctx, make(chan struct{}, 1)}
-	sub := redisconn.Subscribe(ctx, rdb, fetchChannel(name))
+	sub := rdb.Subscribe(ctx, fetchChannel(name))
 	context.AfterFunc(ctx, func() { _ = sub.Close() })
-	go func() {
-		for range sub.Channel() {
+	go sub.Each(func(m redisconn.Message) {
+		if !m.Joined {
 			client.call()
 		}
-	}()
+	})
 	c.Queues = map[string]int{name: 1}
 	c.TaskCheckInterval = fetchRest
 	c.DelayedTaskCheckInterval = cmp.Or(c.DelayedTaskCheckInterval, delayedEvery)
 	c.Logger, c.LogLevel = newAsynqLog(ctx, log, name), asynq.WarnLevel
 	c.BaseContext = func() context.Context { return context.WithoutCancel(ctx) }
-	return asynq.NewServerFromRedisClient(client, c)
+	return asynqdriver.Server(rdb, client, c)
 }
 
 // asynqLog forwards asynq's messages: bursts of 5, then one a second.

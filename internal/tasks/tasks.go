@@ -16,7 +16,9 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/asynqdriver"
 )
 
 const (
@@ -31,29 +33,19 @@ const (
 // Jobs adds and removes the tasks of jobs. It is safe for concurrent use. Jobs do not depend on their
 // tasks, so failures are only logged.
 type Jobs struct {
-	rdb     redis.UniversalClient
-	scripts redis.Scripter
+	rdb     redisconn.DB
+	scripts redisconn.Scripter
 	log     *slog.Logger
 	client  *asynq.Client
 	look    *asynq.Inspector
 }
 
 // New returns the tasks of jobs in Redis. scripts runs the scripts of concurrent callers together.
-func New(rdb redis.UniversalClient, scripts redis.Scripter, log *slog.Logger) *Jobs {
+func New(rdb redisconn.DB, scripts redisconn.Scripter, log *slog.Logger) *Jobs {
 	return &Jobs{
-		rdb: rdb, scripts: scripts, log: log, client: asynq.NewClientFromRedisClient(scriptClient{rdb, scripts}),
-		look: asynq.NewInspectorFromRedisClient(rdb),
+		rdb: rdb, scripts: scripts, log: log, client: asynqdriver.Client(rdb, scripts),
+		look: asynqdriver.Inspector(rdb),
 	}
-}
-
-// scriptClient runs asynq's scripts together with those of concurrent callers.
-type scriptClient struct {
-	redis.UniversalClient
-	scripts redis.Scripter
-}
-
-func (c scriptClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
-	return c.scripts.EvalSha(ctx, sha1, keys, args...)
 }
 
 // Key returns a key of the asynq queue of a pool, which is in the pool's slot.

@@ -16,7 +16,7 @@ import (
 func TestAJobWithoutATaskStarts(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client()
-	jobs, look := New(rdb, rdb, slog.New(slog.DiscardHandler)), asynq.NewInspectorFromRedisClient(rdb)
+	jobs, look := New(redistest.DB(rdb), redistest.DB(rdb), slog.New(slog.DiscardHandler)), asynq.NewInspectorFromRedisClient(rdb)
 	w := jobs.NewWorker(t.Context(), func(string) bool { return false }, nil)
 	w.Serve(map[string]int{"p": 2})
 	for _, end := range []struct {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/llmguard/llmguard/internal/redisconn/asynqdriver"
 )
 
 // ErrWaits and ErrDead are what becomes of a job after its run, beside Rests; nil: it has ended.
@@ -82,7 +84,7 @@ func (w *Worker) Serve(handlers map[string]int) {
 		BaseContext: func() context.Context { return w.ctx },
 	}
 	client := fetchClient{pollingClient{w.jobs.rdb, ctx, nil}, w.jobs.scripts, w.gate}
-	w.server = &server{asynq.NewServerFromRedisClient(client, c), stop}
+	w.server = &server{asynqdriver.Server(w.jobs.rdb, client, c), stop}
 	if err := w.server.Start(asynq.HandlerFunc(w.handle)); err != nil { // needs no Redis
 		w.jobs.log.ErrorContext(ctx, "asynq server not started", "err", err)
 	}

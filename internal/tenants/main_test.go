@@ -30,7 +30,7 @@ func empty(t *testing.T) *redis.Client {
 // open returns a loaded Store.
 func open(t *testing.T, rdb redis.UniversalClient) *Store {
 	t.Helper()
-	s := New(rdb, Options{})
+	s := New(redistest.DB(rdb), Options{})
 	err := s.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
@@ -80,7 +81,7 @@ func TestLostRecordsAreRestored(t *testing.T) {
 		}},
 	} {
 		rdb.FlushDB(t.Context())
-		a, b := New(rdb, Options{}), New(rdb, Options{})
+		a, b := New(redistest.DB(rdb), Options{}), New(redistest.DB(rdb), Options{})
 		set(t, a, key, Key{Stamp: stamp(0)})
 		set(t, a, org, Org{Stamp: stamp(0)})
 		before := history{}
@@ -99,7 +100,7 @@ func TestLostRecordsAreRestored(t *testing.T) {
 		}
 		before.takeOver(t, rdb)
 		if c.after != nil {
-			s := New(rdb, Options{})
+			s := New(redistest.DB(rdb), Options{})
 			if err := s.Load(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -118,7 +119,7 @@ func TestLostRecordsAreRestored(t *testing.T) {
 				restored(t, a, b)
 			}
 		}
-		fresh := New(rdb, Options{})
+		fresh := New(redistest.DB(rdb), Options{})
 		if err := fresh.Load(t.Context()); err != nil || has(fresh) != c.want {
 			t.Errorf("%s: Redis has %s, want %s (%v)", name, has(fresh), c.want, err)
 		}
@@ -142,7 +143,7 @@ func restored(t *testing.T, list ...*Store) {
 // change that it knows, does not bring back what was deleted meanwhile.
 func TestATrimmedStreamIsNoLoss(t *testing.T) {
 	rdb := empty(t)
-	a, b := New(rdb, Options{}), New(rdb, Options{})
+	a, b := New(redistest.DB(rdb), Options{}), New(redistest.DB(rdb), Options{})
 	setOrg(t, a, "acme", "one")
 	if err := b.Refresh(t.Context()); err != nil {
 		t.Fatal(err)

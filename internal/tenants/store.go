@@ -3,7 +3,6 @@ package tenants
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -13,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/lua"
 )
@@ -45,7 +44,7 @@ type Options struct {
 // Store holds the records in Redis and this process's copy of them. It is safe for concurrent
 // use.
 type Store struct {
-	rdb redis.UniversalClient
+	rdb redisconn.DB
 	log *slog.Logger
 
 	snapshot atomic.Pointer[Snapshot]
@@ -62,7 +61,7 @@ type Store struct {
 }
 
 // New returns an empty Store; call Load and Run next.
-func New(rdb redis.UniversalClient, o Options) *Store {
+func New(rdb redisconn.DB, o Options) *Store {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -83,7 +82,7 @@ type Text string
 // Get reads a record from Redis into v and returns its text, empty if there is none.
 func (s *Store) Get(ctx context.Context, r Ref, v any) (Text, error) {
 	text, err := s.rdb.HGet(ctx, recordsKey, r.String()).Result()
-	if errors.Is(err, redis.Nil) {
+	if redisconn.IsNil(err) {
 		return "", nil
 	}
 	if err != nil {
@@ -210,17 +209,10 @@ func (s *Store) writeUsed(ctx context.Context) {
 
 // ForgetUsed deletes when an org's keys were last used.
 func (s *Store) ForgetUsed(ctx context.Context, org string) error {
-	it := s.rdb.HScan(ctx, usedKey, 0, org+" *", scanStep).Iterator()
-	for it.Next(ctx) {
-		field := it.Val()
-		if !it.Next(ctx) { // its value
-			break
-		}
-		if err := s.rdb.HDel(ctx, usedKey, field).Err(); err != nil {
-			return unavailable("forget last uses", err)
-		}
-	}
-	if err := it.Err(); err != nil {
+	err := redisconn.Pairs(func(cursor uint64) redisconn.Scan {
+		return s.rdb.HScan(ctx, usedKey, cursor, org+" *", scanStep)
+	}, func(field, _ string) error { return s.rdb.HDel(ctx, usedKey, field).Err() })
+	if err != nil {
 		return unavailable("forget last uses", err)
 	}
 	return nil

@@ -52,7 +52,7 @@ func TestFollow(t *testing.T) {
 // written.
 func TestRun(t *testing.T) {
 	server := redistest.Start(t, redistest.WithAOF())
-	a, b := New(server.Client(), Options{}), New(server.Client(), Options{})
+	a, b := New(server.DB(), Options{}), New(server.DB(), Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = b.Run(ctx) })

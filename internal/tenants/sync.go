@@ -2,13 +2,10 @@ package tenants
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
@@ -35,9 +32,18 @@ func (s *Store) Changed() <-chan struct{} { return s.changed }
 // Run follows changes in Redis and writes last uses until ctx is done, and then returns nil. It
 // survives Redis outages.
 func (s *Store) Run(ctx context.Context) error {
-	sub := redisconn.Subscribe(ctx, s.rdb, changedChan)
+	sub := s.rdb.Subscribe(ctx, changedChan)
 	defer sub.Close()
-	told := sub.Channel()
+	changes := make(chan struct{}, 1)
+	go sub.Each(func(m redisconn.Message) {
+		if m.Joined {
+			return
+		}
+		select {
+		case changes <- struct{}{}:
+		default:
+		}
+	})
 	poll, used := time.NewTicker(PollEvery), time.NewTicker(usedEvery)
 	defer poll.Stop()
 	defer used.Stop()
@@ -52,7 +58,7 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-used.C:
 			s.writeUsed(ctx)
 			continue
-		case <-told:
+		case <-changes:
 		case <-poll.C:
 		}
 		err := s.Refresh(ctx)
@@ -110,7 +116,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 	defer s.syncing.Unlock()
 	old := s.snapshot.Load()
 	last, err := s.rdb.Get(ctx, lastKey).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if err != nil && !redisconn.IsNil(err) {
 		return unavailable("look for changes", err)
 	}
 	if last == old.last {
@@ -155,7 +161,7 @@ func (s *Store) follow(ctx context.Context, old *Snapshot) (*Snapshot, error) {
 }
 
 // changedBy returns the fields that changes name.
-func changedBy(list []redis.XMessage) map[string]bool {
+func changedBy(list []redisconn.Entry) map[string]bool {
 	changed := map[string]bool{}
 	for _, m := range list {
 		text, _ := m.Values["f"].(string)
@@ -221,19 +227,17 @@ func (s *Store) set(d *draft, field, text string) {
 // applies what changed meanwhile.
 func (s *Store) readAll(ctx context.Context) (*Snapshot, error) {
 	last, err := s.rdb.Get(ctx, lastKey).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if err != nil && !redisconn.IsNil(err) {
 		return nil, unavailable("look for changes", err)
 	}
 	d := emptySnapshot().draft()
-	it := s.rdb.HScan(ctx, recordsKey, 0, "", scanStep).Iterator()
-	for it.Next(ctx) {
-		field := it.Val()
-		if !it.Next(ctx) {
-			break
-		}
-		s.take(d, field, it.Val())
-	}
-	if err := it.Err(); err != nil {
+	err = redisconn.Pairs(func(cursor uint64) redisconn.Scan {
+		return s.rdb.HScan(ctx, recordsKey, cursor, "", scanStep)
+	}, func(field, text string) error {
+		s.take(d, field, text)
+		return nil
+	})
+	if err != nil {
 		return nil, unavailable("read records", err)
 	}
 	read := d.finish(last)

@@ -31,13 +31,13 @@ func newFloor(t *testing.T) *floor {
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr})
 	t.Cleanup(func() { _ = rdb.Close() })
 	pools := []queue.Pool{{ID: "gpt", RPM: 60}}
-	q, err := queue.New(rdb, pools, queue.Options{})
+	q, err := queue.New(redistest.DB(rdb), pools, queue.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	perOrg := budget.Limit{ID: "org-day", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Window: 24 * time.Hour, Amount: 1_000_000_000}}
 	perUser := budget.Limit{ID: "user-day", Subject: budget.User, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Window: 24 * time.Hour, Amount: 100_000_000}}
-	f := &floor{t: t, rdb: rdb, books: budget.New(rdb, budget.Options{}), org: &guard.Org{Org: settings.Org{ID: "acme"}, Limits: []budget.Limit{perOrg, perUser}}}
+	f := &floor{t: t, rdb: rdb, books: budget.New(redistest.DB(rdb), budget.Options{}), org: &guard.Org{Org: settings.Org{ID: "acme"}, Limits: []budget.Limit{perOrg, perUser}}}
 	f.Sampler, f.from = NewSampler(f.books), Source{Queue: q, Orgs: map[string]*guard.Org{"acme": f.org}, By: dim(t, "model")}
 	return f
 }
@@ -135,7 +135,7 @@ func TestSampleIsBounded(t *testing.T) {
 // clock of its server is behind, is counted once.
 func TestSampleOfASpreadOrg(t *testing.T) {
 	f := newFloor(t)
-	f.books = budget.New(f.rdb, budget.Options{Spread: func(string) budget.Spread {
+	f.books = budget.New(redistest.DB(f.rdb), budget.Options{Spread: func(string) budget.Spread {
 		return budget.Spread{Parts: 8, By: budget.User}
 	}})
 	f.Sampler, f.org.Limits = NewSampler(f.books), f.org.Limits[1:]
@@ -145,7 +145,7 @@ func TestSampleOfASpreadOrg(t *testing.T) {
 	if s := f.sample(""); s.Calls != 4 {
 		t.Fatalf("got %d calls, want 4", s.Calls)
 	}
-	places, err := budget.Places(t.Context(), f.rdb, "acme")
+	places, err := budget.Places(t.Context(), redistest.DB(f.rdb), "acme")
 	if err != nil || len(places) < 2 {
 		t.Fatalf("got places %v, %v; want several", places, err)
 	}

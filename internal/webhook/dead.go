@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/lua"
 )
@@ -94,7 +94,7 @@ func (s *Sender) disable(ctx context.Context, org string, t *target) error {
 	pipe := s.rdb.TxPipeline()
 	pipe.HSet(ctx, offKey(org), t.print, strconv.FormatInt(time.Now().Unix(), 10))
 	pipe.Expire(ctx, offKey(org), offTTL)
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("webhook: disable: %w", err)
 	}
 	s.log.ErrorContext(ctx, "webhook target answered 410, disabled until its configuration changes", "org", org, "host",
@@ -129,7 +129,7 @@ func (s *Sender) Dead(ctx context.Context, org string, limit int) ([]DeadLetter,
 func (s *Sender) Replay(ctx context.Context, org, id string) (DeadLetter, error) {
 	keys := deadKeys(org)
 	text, err := s.rdb.HGet(ctx, keys[1], id).Result()
-	if errors.Is(err, redis.Nil) {
+	if redisconn.IsNil(err) {
 		return DeadLetter{}, ErrNotDead
 	}
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *Sender) Replay(ctx context.Context, org, id string) (DeadLetter, error)
 	pipe := s.rdb.TxPipeline()
 	pipe.ZRem(ctx, keys[0], id)
 	pipe.HDel(ctx, keys[1], id)
-	_, err = pipe.Exec(ctx)
+	err = pipe.Exec(ctx)
 	return l.DeadLetter, wrap("replay", err)
 }
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llmguard/llmguard/internal/redisconn/asynqdriver"
 )
 
 // metrics are the package's metrics; labels come from the event types, the outcomes and the
@@ -36,7 +38,7 @@ func newMetrics(reg prometheus.Registerer, s *Sender) *metrics {
 			Buckets: []float64{1, 2, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 72 * 3600},
 		}),
 		waiting: &waiting{
-			tasks: asynq.NewInspectorFromRedisClient(s.rdb),
+			tasks: asynqdriver.Inspector(s.rdb),
 			desc: desc("waiting_deliveries",
 				"Pending deliveries: due ones, and failed ones that are waiting for another attempt.", "state"),
 		},

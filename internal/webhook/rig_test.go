@@ -111,7 +111,7 @@ func (s *site) sender(one Org, trust *receiver) *Sender {
 		o.RootCAs = x509.NewCertPool()
 		o.RootCAs.AddCert(trust.Certificate())
 	}
-	sender, err := New(s.redis.Client(), o)
+	sender, err := New(s.redis.DB(), o)
 	if err != nil {
 		s.t.Fatal(err)
 	}

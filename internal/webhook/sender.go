@@ -18,7 +18,9 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/asynqdriver"
 
 	"github.com/llmguard/llmguard/internal/tasks"
 	"github.com/llmguard/llmguard/queue"
@@ -125,7 +127,7 @@ type Sender struct {
 	orgs    atomic.Pointer[map[string]*org]
 	wanted  chan struct{} // closed once any org has targets
 	want    sync.Once
-	rdb     redis.UniversalClient
+	rdb     redisconn.DB
 	tasks   *asynq.Client
 	dialer  *dialer
 	http    httpClient
@@ -138,10 +140,10 @@ type Sender struct {
 
 // New returns a Sender that uses rdb. It rejects endpoints that cannot be notified and missing
 // secrets.
-func New(rdb redis.UniversalClient, o Options) (*Sender, error) {
+func New(rdb redisconn.DB, o Options) (*Sender, error) {
 	o.withDefaults()
 	s := &Sender{
-		opts: o, wanted: make(chan struct{}), rdb: rdb, tasks: asynq.NewClientFromRedisClient(rdb),
+		opts: o, wanted: make(chan struct{}), rdb: rdb, tasks: asynqdriver.Client(rdb, rdb),
 		dialer: newDialer(o.AllowNetworks, o.Resolver), backoff: backoff, retries: time.Second, log: o.Log,
 		pauses: pauses{most: max(o.Concurrency/4, 1), busy: map[string]int{}, until: map[string]time.Time{}},
 	}

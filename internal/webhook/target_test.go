@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // offline returns a Sender that never contacts Redis.
@@ -15,7 +17,7 @@ func offline(t *testing.T, o Options) *Sender {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { rdb.Close() })
-	s, err := New(rdb, o)
+	s, err := New(redistest.DB(rdb), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +74,7 @@ func TestMisconfiguredTargets(t *testing.T) {
 		"loopback":              {Endpoints: []Endpoint{{URL: "https://[::1]/", Secrets: one}}},
 		"the same target twice": {Endpoints: []Endpoint{{URL: "https://a.example", Secrets: one}, {URL: "https://a.example", Secrets: one}}},
 	} {
-		if _, err := New(rdb, Options{Orgs: map[string]Org{"acme": o}}); err == nil {
+		if _, err := New(redistest.DB(rdb), Options{Orgs: map[string]Org{"acme": o}}); err == nil {
 			t.Errorf("%s is taken", name)
 		}
 	}

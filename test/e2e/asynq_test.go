@@ -34,7 +34,7 @@ type taskWatch struct {
 func (s *stack) watchTasks(pool string) (stop func()) {
 	s.t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: s.redis.Addr})
-	jobs, err := queue.New(rdb, []queue.Pool{{ID: pool}}, queue.Options{})
+	jobs, err := queue.New(redistest.DB(rdb), []queue.Pool{{ID: pool}}, queue.Options{})
 	if err != nil {
 		s.t.Fatal(err)
 	}

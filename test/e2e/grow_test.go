@@ -171,7 +171,7 @@ func TestKilledGrowing(t *testing.T) {
 		if err := rdb.ZAdd(ctx, "lg:{acme}:leases", redis.Z{Score: 1, Member: id}).Err(); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := budget.New(rdb, budget.Options{}).Expiry.Sweep(ctx, "acme"); n != 1 || err != nil {
+		if n, err := budget.New(redistest.DB(rdb), budget.Options{}).Expiry.Sweep(ctx, "acme"); n != 1 || err != nil {
 			t.Fatalf("%d holds expired, %v", n, err)
 		}
 		if e := s.settled("acme", 1)[0]; int64(e.Cost) != held || !e.Estimated {

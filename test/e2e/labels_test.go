@@ -110,7 +110,7 @@ func TestLabelLimits(t *testing.T) {
 // checkLabelSums checks that the sums by each label are those of the ledger's entries.
 func (s *stack) checkLabelSums(org string, labels ...string) {
 	s.t.Helper()
-	store := budget.New(s.redis.Client(), budget.Options{})
+	store := budget.New(s.redis.DB(), budget.Options{})
 	entries := s.entries(org)
 	for _, label := range labels {
 		type sum struct {

@@ -27,7 +27,7 @@ const (
 // entries returns an org's ledger once every call has been settled.
 func (s *stack) entries(org string) []ledger.Entry {
 	s.t.Helper()
-	store := budget.New(s.redis.Client(), budget.Options{})
+	store := budget.New(s.redis.DB(), budget.Options{})
 	var out []ledger.Entry
 	err := store.Ledger.Entries(context.Background(), org, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), func(e ledger.Entry) error {
 		out = append(out, e)

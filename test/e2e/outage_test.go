@@ -62,7 +62,7 @@ func (s *stack) exact(calls int, limits ...budget.Limit) {
 			s.t.Errorf("entry is estimated: %+v", e)
 		}
 	}
-	store := budget.New(s.redis.Client(), budget.Options{})
+	store := budget.New(s.redis.DB(), budget.Options{})
 	list, err := store.Peek(context.Background(), limits, ledger.Call{Org: "acme", User: "alice"})
 	if err != nil {
 		s.t.Fatal(err)
@@ -192,7 +192,7 @@ func TestWithoutRedis(t *testing.T) {
 	p = s.proxy()
 	until(t, "the journal is empty", func() bool { return p.value("llmguard_budget_journal_records") == 0 })
 	limit := budget.Limit{ID: "w", Subject: budget.User, Metric: budget.Cost, Shape: budget.Shape{Kind: budget.Window, Amount: int64(25 * price), Window: time.Hour}}
-	store := budget.New(s.redis.Client(), budget.Options{})
+	store := budget.New(s.redis.DB(), budget.Options{})
 	for org, calls := range map[string]pricing.Nano{"acme": 5, "open": 30, "strict": 0} {
 		var sum pricing.Nano
 		for _, e := range s.entries(org) {

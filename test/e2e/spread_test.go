@@ -87,7 +87,7 @@ func TestSpreadOrg(t *testing.T) {
 	}
 
 	begin, end := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	store := budget.New(rdb, budget.Options{})
+	store := budget.New(redistest.DB(rdb), budget.Options{})
 	var entries []ledger.Entry
 	until(t, "the killed proxy's holds expired", func() bool {
 		entries = nil
@@ -155,7 +155,7 @@ queue: {seal_keys: [{id: s1, secret: 0123456789abcdef0123456789abcdef}]}
 	until(t, "all calls are in the ledger", func() bool {
 		n := 0
 		clear(spent)
-		err := budget.New(group.Client(), budget.Options{}).Ledger.Entries(context.Background(), "acme", time.Time{},
+		err := budget.New(redistest.DB(group.Client()), budget.Options{}).Ledger.Entries(context.Background(), "acme", time.Time{},
 			time.Time{}, func(e ledger.Entry) error {
 				n++
 				spent[e.User] += int64(e.Cost)

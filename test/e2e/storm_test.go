@@ -207,7 +207,7 @@ func (s *storm) call(ctx context.Context, url, key, body string) int {
 
 // watch checks all limits of all users repeatedly.
 func (s *storm) watch(ctx context.Context) {
-	store := budget.New(s.redis.Client(), budget.Options{Lease: stormLease})
+	store := budget.New(s.redis.DB(), budget.Options{Lease: stormLease})
 	looks := 0
 	for ctx.Err() == nil {
 		s.each(func(org, user string) {
@@ -239,7 +239,7 @@ func (s *storm) each(fn func(org, user string)) {
 
 // calm waits until nothing is held; holds of killed proxies end with their lease.
 func (s *storm) calm() {
-	store := budget.New(s.redis.Client(), budget.Options{Lease: stormLease})
+	store := budget.New(s.redis.DB(), budget.Options{Lease: stormLease})
 	var held []string
 	for range 400 {
 		held = nil

@@ -81,8 +81,8 @@ func newCallers(t *testing.T, lease time.Duration, orgs int, clients ...redis.Un
 	for _, rdb := range clients {
 		seen := &repairs{}
 		l.repairs = append(l.repairs, seen)
-		l.stores = append(l.stores, budget.New(rdb, budget.Options{
-			Lease: lease, Scripts: redisconn.Joined(rdb, l.join(rdb)), Log: slog.New(seen),
+		l.stores = append(l.stores, budget.New(redistest.DB(rdb), budget.Options{
+			Lease: lease, Scripts: redisconn.Joined(redistest.DB(rdb), l.join(rdb)), Log: slog.New(seen),
 		}))
 		t.Cleanup(func() { _ = rdb.Close() })
 	}
@@ -91,8 +91,8 @@ func newCallers(t *testing.T, lease time.Duration, orgs int, clients ...redis.Un
 
 // join is budget.Join, and counts the batches that it joins.
 func (l *callers) join(rdb redis.UniversalClient) redisconn.Join {
-	join := budget.Join(rdb)
-	return func(cmds []redis.Cmder) func(context.Context, redis.Pipeliner) bool {
+	join := budget.Join(redistest.DB(rdb))
+	return func(cmds []redisconn.Reply) func(context.Context, redisconn.Pipe) bool {
 		step := join(cmds)
 		if step != nil {
 			l.joined.Add(1)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/randtest"
-	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -24,7 +24,7 @@ func TestRedisKilled(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, redistest.WithAOF(), redistest.WithArgs("--appendfsync", sync))
 			open := func() redis.UniversalClient {
-				return redisconn.Open(redisconn.Single, redisconn.Options(server.Addr))
+				return driver.Open(driver.Single, driver.Options(server.Addr))
 			}
 			l := newCallers(t, time.Second, 2, open(), open())
 			l.forgets = sync != "always"
@@ -59,7 +59,7 @@ func TestRedisKilled(t *testing.T) {
 func TestMemoryFullUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	rdb := redisconn.Open(redisconn.Single, redisconn.Options(server.Addr))
+	rdb := driver.Open(driver.Single, driver.Options(server.Addr))
 	ctx := t.Context()
 	l := newCallers(t, time.Second, 2, rdb)
 	l.start(8)
@@ -110,7 +110,7 @@ func TestOperatorAtWork(t *testing.T) {
 	server := redistest.Start(t)
 	admin := server.Client()
 	ctx := t.Context()
-	l := newCallers(t, time.Second, 2, redisconn.Open(redisconn.Single, redisconn.Options(server.Addr)))
+	l := newCallers(t, time.Second, 2, driver.Open(driver.Single, driver.Options(server.Addr)))
 	l.start(16)
 	l.more(50)
 	do := func(command ...any) {

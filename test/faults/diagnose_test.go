@@ -41,7 +41,7 @@ func TestDiagnoseFarRedis(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: far.Addr, MaxRetries: -1, DialerRetries: 1})
 		t.Cleanup(func() { _ = client.Close() })
 		var r diagnose.Report
-		s := diagnose.AskRedis(t.Context(), client, &r)
+		s := diagnose.AskRedis(t.Context(), redistest.DB(client), &r)
 		if tc.after.Kind != "" {
 			far.Set(tc.after)
 		}

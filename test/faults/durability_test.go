@@ -11,6 +11,7 @@ import (
 	"github.com/llmguard/llmguard/budget/journal"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
@@ -19,11 +20,11 @@ import (
 // acknowledgedStore returns a store with durability wait1.
 func acknowledgedStore(t *testing.T, addr string, j *journal.Journal, within time.Duration) *budget.Store {
 	t.Helper()
-	rdb := redisconn.Open(redisconn.Single, redisconn.Options(addr))
+	rdb := driver.Open(driver.Single, driver.Options(addr))
 	t.Cleanup(func() { _ = rdb.Close() })
-	line := redisconn.Joined(rdb, budget.Join(rdb))
+	line := redisconn.Joined(redistest.DB(rdb), budget.Join(redistest.DB(rdb)))
 	safe := line.Acknowledged(within, false)
-	return budget.New(rdb, budget.Options{
+	return budget.New(redistest.DB(rdb), budget.Options{
 		Scripts: line, Money: safe, Flights: func() budget.Flight { return safe.Batch() }, Journal: j,
 	})
 }
@@ -100,7 +101,7 @@ func TestPartitionWithWait1(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	after := budget.New(replica.Client(), budget.Options{Journal: journalOf(t, dir)})
+	after := budget.New(replica.DB(), budget.Options{Journal: journalOf(t, dir)})
 	if left, err := after.Deferred.Replay(t.Context()); left != 0 || err != nil {
 		t.Fatalf("%d ends are left: %v", left, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/randtest"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -46,7 +47,7 @@ func (l *linear) run(org string, seed uint64) []porcupine.Operation {
 	var wg sync.WaitGroup
 	for client := range 8 {
 		c := &linearClient{
-			linear: l, store: budget.New(l.rdb, budget.Options{Scripts: l.scripts}),
+			linear: l, store: budget.New(redistest.DB(l.rdb), budget.Options{Scripts: l.scripts}),
 			rng: rand.New(rand.NewPCG(seed, uint64(client))), holds: map[string]*budget.Hold{},
 		}
 		wg.Go(func() {
@@ -183,7 +184,7 @@ func TestLinearizableNotices(t *testing.T) {
 			t.Run(mistake.name+"/"+string(shape.Kind), func(t *testing.T) {
 				l := newLinear(t, shape)
 				l.nonAtomic = mistake.old == ""
-				changed := &rewritten{Scripts: l.rdb, old: mistake.old, new: mistake.new}
+				changed := &rewritten{Scripts: redistest.DB(l.rdb), old: mistake.old, new: mistake.new}
 				if !l.nonAtomic {
 					l.scripts = changed
 				}
@@ -212,20 +213,20 @@ type rewritten struct {
 }
 
 // Eval runs the modified text.
-func (r *rewritten) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+func (r *rewritten) Eval(ctx context.Context, script string, keys []string, args ...any) redisconn.Reply {
 	if strings.Contains(script, r.old) {
 		r.found.Store(true)
 	}
 	text := strings.ReplaceAll(script, r.old, r.new)
-	r.hashes.Store(redis.NewScript(script).Hash(), redis.NewScript(text).Hash())
+	r.hashes.Store(redisconn.NewScript(script).Hash(), redisconn.NewScript(text).Hash())
 	return r.Scripts.Eval(ctx, text, keys, args...)
 }
 
 // EvalSha runs the modified text of a script that it has seen.
-func (r *rewritten) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+func (r *rewritten) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) redisconn.Reply {
 	hash, seen := r.hashes.Load(sha1)
 	if !seen {
-		cmd := redis.NewCmd(ctx, "evalsha", sha1)
+		cmd := r.Command(ctx, "evalsha", sha1)
 		cmd.SetErr(noScript{})
 		return cmd
 	}
@@ -233,7 +234,7 @@ func (r *rewritten) EvalSha(ctx context.Context, sha1 string, keys []string, arg
 }
 
 // Process runs the modified text of a command's script.
-func (r *rewritten) Process(ctx context.Context, cmd redis.Cmder) error {
+func (r *rewritten) Process(ctx context.Context, cmd redisconn.Reply) error {
 	args := slices.Clone(cmd.Args())
 	switch args[0] {
 	case "eval":
@@ -242,7 +243,7 @@ func (r *rewritten) Process(ctx context.Context, cmd redis.Cmder) error {
 		if args[1] != script {
 			r.found.Store(true)
 		}
-		r.hashes.Store(redis.NewScript(script).Hash(), redis.NewScript(args[1].(string)).Hash())
+		r.hashes.Store(redisconn.NewScript(script).Hash(), redisconn.NewScript(args[1].(string)).Hash())
 	case "evalsha":
 		hash, seen := r.hashes.Load(args[1])
 		if !seen {
@@ -251,12 +252,11 @@ func (r *rewritten) Process(ctx context.Context, cmd redis.Cmder) error {
 		}
 		args[1] = hash
 	}
-	own := redis.NewCmd(ctx, args...)
-	own.SetFirstKeyPos(3)
+	own := r.Command(ctx, args...)
 	err := r.Scripts.Process(ctx, own)
 	cmd.SetErr(err)
 	if err == nil {
-		cmd.(interface{ SetVal(value any) }).SetVal(own.Val())
+		cmd.SetVal(own.Val())
 	}
 	return err
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/randtest"
-	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -37,7 +37,7 @@ func TestNetworkFaults(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			network := newLink(t, server.Addr)
-			l := newCallers(t, time.Second, 1, redisconn.Open(redisconn.Single, redisconn.Options(network.Addr)))
+			l := newCallers(t, time.Second, 1, driver.Open(driver.Single, driver.Options(network.Addr)))
 			l.start(24)
 			for range randtest.Rounds(1, 60) {
 				l.more(50)

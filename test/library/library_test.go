@@ -21,7 +21,7 @@ func TestLimiterInAnotherModule(t *testing.T) {
 
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer rdb.Close()
-	limiter, err := budget.NewLimiter(rdb, "mails", budget.Rate(10, 10*time.Second))
+	limiter, err := budget.NewLimiter(redistest.DB(rdb), "mails", budget.Rate(10, 10*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

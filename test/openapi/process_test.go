@@ -11,11 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/app/front"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -66,7 +65,7 @@ func start(t *testing.T) process {
 }
 
 // newKey creates the administrator with local access to the configuration.
-func newKey(t *testing.T, cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) string {
+func newKey(t *testing.T, cfg *config.Config, rdb redisconn.DB, log *slog.Logger) string {
 	t.Helper()
 	api, err := front.Admin(t.Context(), cfg, rdb, log)
 	if err != nil {

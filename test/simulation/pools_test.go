@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/quota"
 )
@@ -240,7 +241,7 @@ func (p *process) newQueue(w *world) error {
 		return nil
 	}
 	var err error
-	p.queue, err = queue.New(p.rdb, []queue.Pool{w.pool}, poolOptions())
+	p.queue, err = queue.New(redistest.DB(p.rdb), []queue.Pool{w.pool}, poolOptions())
 	if err != nil {
 		return fmt.Errorf("queue: %w", err)
 	}

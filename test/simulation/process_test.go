@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -49,7 +50,7 @@ func (w *world) start(n, life int) *process {
 	p.ctx, p.stop = context.WithCancel(w.ctx)
 	p.rdb = redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, PoolSize: 1, ContextTimeoutEnabled: true})
 	p.rdb.AddHook(hook{w.link, p})
-	p.budget = budget.New(p.rdb, budget.Options{Lease: cmp.Or(w.fam.lease, lease)})
+	p.budget = budget.New(redistest.DB(p.rdb), budget.Options{Lease: cmp.Or(w.fam.lease, lease)})
 	p.every(func(ctx context.Context) { _ = p.budget.Step(ctx) })
 	if err := p.newQueue(w); err != nil {
 		w.fail("harness", "%v", err)

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/guard"
@@ -93,7 +93,7 @@ type examination struct {
 
 	lacking   diagnose.Level // of what this machine lacks
 	running   func(context.Context) bool
-	rdb       redis.UniversalClient
+	rdb       redisconn.DB
 	server    *diagnose.Server
 	processes []*diagnose.Process
 	parts     *app.Parts

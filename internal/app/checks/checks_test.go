@@ -24,7 +24,7 @@ func TestList(t *testing.T) {
 		"check":    func(e *examination) { e.file(t.Context(), false) },
 		"live":     func(e *examination) { e.file(t.Context(), true) },
 		"doctor":   func(e *examination) { e.deployment(t.Context()) },
-		"overview": func(e *examination) { e.rdb = rdb.Client(); e.state(t.Context()) },
+		"overview": func(e *examination) { e.rdb = rdb.DB(); e.state(t.Context()) },
 		"banner":   func(e *examination) { e.meet(t.Context(), needStops) },
 	}
 	// A new check of prices is one row.

@@ -143,11 +143,11 @@ func TestMoneyAndState(t *testing.T) {
 	ctx, rdb, log := t.Context(), srv.Client(), slog.New(slog.DiscardHandler)
 	e := read(t, "redis: {addresses: [\""+srv.Addr+"\"]}\n"+provider+"orgs: [{id: acme, "+limits+
 		", webhooks: [{url: \"https://hooks.example/x\", secrets: [whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw]}]}, {id: zeta, "+limits+"}]\n")
-	q, _, err := app.Queue(ctx, e.cfg, rdb, log)
+	q, _, err := app.Queue(ctx, e.cfg, redistest.DB(rdb), log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hooks, err := app.Webhooks(e.cfg, rdb, log)
+	hooks, err := app.Webhooks(e.cfg, redistest.DB(rdb), log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestMoneyAndState(t *testing.T) {
 	state := func(want ...string) []diagnose.Finding {
 		t.Helper()
 		o := examine(e.cfg, e.policy)
-		o.rdb, o.parts = rdb, &app.Parts{Budget: budget.New(rdb, budget.Options{}), Queue: q, Webhooks: hooks}
+		o.rdb, o.parts = redistest.DB(rdb), &app.Parts{Budget: budget.New(redistest.DB(rdb), budget.Options{}), Queue: q, Webhooks: hooks}
 		found := slices.DeleteFunc(o.state(ctx), func(f diagnose.Finding) bool { return f.Area == "redis" })
 		only(t, "state", found, want...)
 		return found

@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/app/front"
+	"github.com/llmguard/llmguard/internal/redistest"
 
 	"github.com/llmguard/llmguard/internal/auth/keys"
 )
@@ -127,7 +128,7 @@ func TestAdminNeedsKey(t *testing.T) {
 	list := append(o.operations(), operation{"GET", "/admin/v1/nothing"})
 	for name, change := range wrong {
 		t.Run(name, func(t *testing.T) {
-			api, err := front.Admin(t.Context(), r.Config(), r.rdb, slog.New(slog.DiscardHandler))
+			api, err := front.Admin(t.Context(), r.Config(), redistest.DB(r.rdb), slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}

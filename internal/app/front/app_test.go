@@ -142,7 +142,7 @@ func TestPortInUse(t *testing.T) {
 	} {
 		c := parse(t, text+"providers: [{id: p, base_url: \"http://x/v1\"}]\norgs: [{id: acme}]\n")
 		_, err := app.New(app.Options{
-			Config: c, Redis: r.rdb, Roles: app.Proxy, Front: front.New, Log: slog.New(slog.DiscardHandler),
+			Config: c, Redis: redistest.DB(r.rdb), Roles: app.Proxy, Front: front.New, Log: slog.New(slog.DiscardHandler),
 		})
 		if err == nil || !strings.Contains(err.Error(), "listen") {
 			t.Errorf("%s: got %v, want an error that names listen", text, err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -127,7 +128,7 @@ func TestOwnPoolOutlivesItsCredential(t *testing.T) {
 	}
 	o.ask(204, "DELETE", "/orgs/acme/credentials/openai", "", nil)
 	removed.Store(true)
-	q, err := queue.New(r.rdb, []queue.Pool{{ID: "openai"}}, queue.Options{})
+	q, err := queue.New(redistest.DB(r.rdb), []queue.Pool{{ID: "openai"}}, queue.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

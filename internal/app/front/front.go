@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
@@ -91,7 +91,7 @@ func newAdmin(p *app.Parts) (*admin.Server, error) {
 	return admin.New(o)
 }
 
-func adminOptions(ids *app.Identities, books *budget.Store, rdb redis.UniversalClient, log *slog.Logger) admin.Options {
+func adminOptions(ids *app.Identities, books *budget.Store, rdb redisconn.DB, log *slog.Logger) admin.Options {
 	return admin.Options{
 		Seal: ids.Ring, Tenants: ids.Store, Budget: books, Policy: ids.Policy,
 		File:      func() admin.FileSettings { return fileSettings(ids.File()) },
@@ -139,7 +139,7 @@ func fileSettings(c *config.Config) admin.FileSettings {
 
 // openPurge opens everything stored for an org.
 func openPurge(
-	ctx context.Context, ids *app.Identities, rdb redis.UniversalClient, org string,
+	ctx context.Context, ids *app.Identities, rdb redisconn.DB, org string,
 ) (*orgdata.Purge, func()) {
 	p := &orgdata.Purge{Redis: rdb, Tenants: ids.Store, Org: org, Blobs: app.Blobs(ctx, ids.File(), rdb)}
 	return p, func() {
@@ -180,7 +180,7 @@ func stopped(ctx context.Context, p *app.Parts) (out []string) {
 
 // Admin returns the administrators' API of a configuration, for commands on this machine.
 // For batches it supports what needs no files.
-func Admin(ctx context.Context, cfg *config.Config, rdb redis.UniversalClient,
+func Admin(ctx context.Context, cfg *config.Config, rdb redisconn.DB,
 	log *slog.Logger,
 ) (*admin.Server, error) {
 	ids, err := app.LoadIdentities(ctx, cfg, rdb, log)

@@ -26,6 +26,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -93,15 +94,15 @@ func launch(t *testing.T, roles app.Role, base, text string, provider fakeprovid
 		text += "timeouts: {drain: 0s}\n"
 	}
 	r.file = parse(t, fmt.Sprintf(base, r.redis.Addr, r.fake.BaseURL(), keys.Hash(keys.Pepper{}, r.key))+text)
-	var err error
-	r.rdb, err = app.Connect(r.file.Redis)
+	rdb, err := app.Connect(r.file.Redis)
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.rdb = driver.Client(rdb)
 	t.Cleanup(func() { _ = r.rdb.Close() })
-	r.store = budget.New(r.redis.Client(), budget.Options{})
+	r.store = budget.New(r.redis.DB(), budget.Options{})
 	r.App, err = app.New(app.Options{
-		Config: r.file, Redis: r.rdb, Roles: roles, Front: r.newFront, Log: slog.New(slog.DiscardHandler),
+		Config: r.file, Redis: rdb, Roles: roles, Front: r.newFront, Log: slog.New(slog.DiscardHandler),
 		Load: func() (*config.Config, error) { return r.file, nil },
 	})
 	if err != nil {
@@ -274,7 +275,7 @@ func (r *running) operator(t *testing.T) *operator {
 // returns the key.
 func (r *running) newAdminKey(t *testing.T, body string) string {
 	t.Helper()
-	api, err := front.Admin(t.Context(), r.Config(), r.rdb, slog.New(slog.DiscardHandler))
+	api, err := front.Admin(t.Context(), r.Config(), redistest.DB(r.rdb), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

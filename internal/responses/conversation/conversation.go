@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/storage/seal"
@@ -59,13 +59,13 @@ const MaxTurns = 1000
 
 // Store stores responses in Redis, in the slot of their org. It is safe for concurrent use.
 type Store struct {
-	rdb    redis.UniversalClient
+	rdb    redisconn.DB
 	memory *capacity.Memory
 	opts   atomic.Pointer[Options]
 }
 
 // New returns a Store that uses rdb.
-func New(rdb redis.UniversalClient, o Options) *Store {
+func New(rdb redisconn.DB, o Options) *Store {
 	s := &Store{rdb: rdb, memory: o.Memory}
 	if s.memory == nil {
 		s.memory = capacity.New(rdb, nil, capacity.Options{}, nil)

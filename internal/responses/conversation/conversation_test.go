@@ -25,7 +25,7 @@ func TestStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(rdb, Options{Seal: ring, TTL: time.Hour, MaxSize: 100})
+	s := New(redistest.DB(rdb), Options{Seal: ring, TTL: time.Hour, MaxSize: 100})
 	for _, one := range []struct {
 		id string
 		Turn

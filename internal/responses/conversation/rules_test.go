@@ -57,13 +57,13 @@ func testBounds(t *testing.T, rdb redis.UniversalClient) {
 			conversation.ErrTooLarge,
 		},
 	} {
-		s := conversation.New(rdb, conversation.Options{MaxSize: c.most})
+		s := conversation.New(redistest.DB(rdb), conversation.Options{MaxSize: c.most})
 		err := s.Put(t.Context(), "bounds", "a", turnOf(c.size))
 		if !errors.Is(err, c.want) {
 			t.Errorf("%d bytes of %d: got %v, want %v", c.size, c.most, err, c.want)
 		}
 	}
-	s := conversation.New(rdb, conversation.Options{MaxSize: 100})
+	s := conversation.New(redistest.DB(rdb), conversation.Options{MaxSize: 100})
 	for earlier, want := range map[int]error{3200: nil, 3201: conversation.ErrTooLarge} {
 		last := turnOf(10, "a")
 		last.Earlier = earlier
@@ -82,7 +82,7 @@ func testBounds(t *testing.T, rdb redis.UniversalClient) {
 
 // A conversation is read oldest first, and may have fewer than 1,000 turns before the last.
 func testTurns(t *testing.T, rdb redis.UniversalClient) {
-	s := conversation.New(rdb, conversation.Options{})
+	s := conversation.New(redistest.DB(rdb), conversation.Options{})
 	var ids []string
 	for i := range conversation.MaxTurns {
 		id := fmt.Sprintf("r%d", i)
@@ -113,7 +113,7 @@ func testTurns(t *testing.T, rdb redis.UniversalClient) {
 
 // Storing an id again replaces the previous turn.
 func testReplacing(t *testing.T, rdb redis.UniversalClient) {
-	s := conversation.New(rdb, conversation.Options{})
+	s := conversation.New(redistest.DB(rdb), conversation.Options{})
 	for _, size := range []int{10, 20} {
 		err := s.Put(t.Context(), "replacing", "a", turnOf(size))
 		if err != nil {
@@ -139,7 +139,7 @@ func testReplacing(t *testing.T, rdb redis.UniversalClient) {
 
 // Options apply to calls that start after the change, not to what is stored.
 func testConfigure(t *testing.T, rdb redis.UniversalClient) {
-	s := conversation.New(rdb, conversation.Options{TTL: time.Hour, MaxSize: 100})
+	s := conversation.New(redistest.DB(rdb), conversation.Options{TTL: time.Hour, MaxSize: 100})
 	err := s.Put(t.Context(), "configure", "old", turnOf(100))
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func testConfigure(t *testing.T, rdb redis.UniversalClient) {
 // The first key encrypts and all decrypt. Without its key, a response yields an error other
 // than ErrNotFound.
 func testKeys(t *testing.T, rdb redis.UniversalClient) {
-	s := conversation.New(rdb, conversation.Options{Seal: ringOf(t, "one")})
+	s := conversation.New(redistest.DB(rdb), conversation.Options{Seal: ringOf(t, "one")})
 	err := s.Put(t.Context(), "keys", "a", turnOf(10))
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func testKeys(t *testing.T, rdb redis.UniversalClient) {
 
 // Text is returned byte for byte, including characters that JSON encoders like to escape.
 func testBytes(t *testing.T, rdb redis.UniversalClient) {
-	s := conversation.New(rdb, conversation.Options{})
+	s := conversation.New(redistest.DB(rdb), conversation.Options{})
 	const text = `{"a":"<b> & \u00e9 ` + "\u2028" + ` 日本","n":1e-10}`
 	err := s.Put(t.Context(), "bytes", "a", conversation.Turn{Input: json.RawMessage("[" + text + "]"), Response: json.RawMessage(text)})
 	if err != nil {
@@ -207,7 +207,7 @@ func testUnavailable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := conversation.New(rdb, conversation.Options{})
+	s := conversation.New(redistest.DB(rdb), conversation.Options{})
 	_, errGet := s.Get(t.Context(), "a", "a")
 	_, errLoad := s.Load(t.Context(), "a", "a")
 	for what, err := range map[string]error{

@@ -137,7 +137,7 @@ func TestOlderFilesAreTakenOver(t *testing.T) {
 func TestRecordsKeepToTheShareOfTheirOrg(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := srv.Client()
-	s := newStore(t, srv, t.TempDir(), Options{Memory: capacity.New(rdb, nil, capacity.Options{}, nil)})
+	s := newStore(t, srv, t.TempDir(), Options{Memory: capacity.New(redistest.DB(rdb), nil, capacity.Options{}, nil)})
 	var used int64
 	if _, err := fmt.Sscan(rdb.InfoMap(t.Context(), "memory").Val()["Memory"]["used_memory"], &used); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/storage/blob"
@@ -93,7 +93,7 @@ type Options struct {
 // Store stores files. It is safe for concurrent use. Errors of Redis and of the blob store are
 // returned wrapped.
 type Store struct {
-	rdb   redis.UniversalClient
+	rdb   redisconn.DB
 	blobs *blob.Store
 	opts  Options
 	log   *slog.Logger
@@ -101,7 +101,7 @@ type Store struct {
 }
 
 // New returns a Store. Call Run to delete expired files.
-func New(rdb redis.UniversalClient, blobs *blob.Store, o Options) *Store {
+func New(rdb redisconn.DB, blobs *blob.Store, o Options) *Store {
 	o.TTL = cmp.Or(o.TTL, 30*24*time.Hour)
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -200,7 +200,7 @@ func (s *Store) Open(ctx context.Context, f *File, offset int64) (io.ReadCloser,
 // earlier. It returns ErrNotFound if the file is already deleted.
 func (s *Store) Keep(ctx context.Context, f *File, until time.Time) error {
 	if err := s.rdb.ZAddGT(ctx, DueKey,
-		redis.Z{Score: float64(until.Unix()), Member: due(f.Owner, f.ID)}).Err(); err != nil {
+		redisconn.Z{Score: float64(until.Unix()), Member: due(f.Owner, f.ID)}).Err(); err != nil {
 		return fmt.Errorf("files: keep: %w", err)
 	}
 	reply, err := keepScript.Run(ctx, s.rdb, keys(f.Owner, f.ID)[:1], until.Unix()).Text()
@@ -256,7 +256,7 @@ const DueKey = "lg:{files}:due"
 func due(o Owner, id string) string { return o.Org + " " + o.User + " " + id }
 
 func (s *Store) expect(ctx context.Context, o Owner, id string, in time.Duration) error {
-	z := redis.Z{Score: float64(time.Now().Add(in).Unix()), Member: due(o, id)}
+	z := redisconn.Z{Score: float64(time.Now().Add(in).Unix()), Member: due(o, id)}
 	if err := s.rdb.ZAdd(ctx, DueKey, z).Err(); err != nil {
 		return fmt.Errorf("files: %w", err)
 	}
@@ -286,7 +286,7 @@ func (s *Store) Run(ctx context.Context) error {
 
 func (s *Store) sweep(ctx context.Context, now time.Time) error {
 	list, err := s.rdb.ZRangeByScore(ctx, DueKey,
-		&redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.Unix(), 10), Count: sweepMost}).Result()
+		redisconn.Between{Min: "-inf", Max: strconv.FormatInt(now.Unix(), 10), Count: sweepMost}).Result()
 	if err != nil {
 		return fmt.Errorf("files: sweep: %w", err)
 	}

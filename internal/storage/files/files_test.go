@@ -25,7 +25,7 @@ func newStore(t *testing.T, srv *redistest.Server, dir string, o Options) *Store
 	}
 	t.Cleanup(func() { _ = blobs.Close() })
 	o.Log = slog.New(slog.DiscardHandler)
-	return New(srv.Client(), blobs, o)
+	return New(srv.DB(), blobs, o)
 }
 
 func put(t *testing.T, s *Store, o Owner, purpose, text string) (*File, error) {

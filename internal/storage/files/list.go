@@ -3,12 +3,11 @@ package files
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 const (
@@ -45,13 +44,13 @@ const listStep = 500
 // if Filter.After is not a file of the owner.
 func (s *Store) List(ctx context.Context, o Owner, f Filter) (page []*File, more bool, err error) {
 	var from int64
+	span, rank := s.rdb.ZRevRange, s.rdb.ZRevRank
+	if f.Oldest {
+		span, rank = s.rdb.ZRange, s.rdb.ZRank
+	}
 	if f.After != "" {
-		rank := s.rdb.ZRevRank
-		if f.Oldest {
-			rank = s.rdb.ZRank
-		}
 		n, err := rank(ctx, indexKey(o), f.After).Result()
-		if errors.Is(err, redis.Nil) {
+		if redisconn.IsNil(err) {
 			return nil, false, ErrNotFound
 		}
 		if err != nil {
@@ -60,8 +59,7 @@ func (s *Store) List(ctx context.Context, o Owner, f Filter) (page []*File, more
 		from = n + 1
 	}
 	for ; ; from += listStep {
-		ids, err := s.rdb.ZRangeArgs(ctx,
-			redis.ZRangeArgs{Key: indexKey(o), Start: from, Stop: from + listStep - 1, Rev: !f.Oldest}).Result()
+		ids, err := span(ctx, indexKey(o), from, from+listStep-1).Result()
 		if err != nil {
 			return nil, false, fmt.Errorf("files: list: %w", err)
 		}
@@ -90,11 +88,11 @@ func (s *Store) read(ctx context.Context, o Owner, ids []string) ([]*File, error
 		return nil, nil
 	}
 	pipe := s.rdb.Pipeline()
-	records := make([]*redis.MapStringStringCmd, len(ids))
+	records := make([]redisconn.Cmd[map[string]string], len(ids))
 	for i, id := range ids {
 		records[i] = pipe.HGetAll(ctx, recordKey(o.Org, id))
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("files: list: %w", err)
 	}
 	now, list := time.Now(), make([]*File, 0, len(ids))

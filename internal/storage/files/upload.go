@@ -44,7 +44,7 @@ func (s *Store) Room(ctx context.Context, o Owner) error {
 	pipe := s.rdb.Pipeline()
 	sums := pipe.HMGet(ctx, sizesKey(o.Org), "bytes", "all", "bytes:"+o.User, "files")
 	count := pipe.ZCard(ctx, indexKey(o))
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("files: %w", err)
 	}
 	var n [4]int64

@@ -7,10 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget/ledger"
-	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -18,8 +17,8 @@ const scanStep = 1000
 
 // scan calls fn for each page of keys that match a pattern, on every node. A key may occur
 // twice.
-func scan(ctx context.Context, rdb redis.UniversalClient, match string, fn func(keys []string) error) error {
-	one := func(ctx context.Context, node redis.UniversalClient) error {
+func scan(ctx context.Context, rdb redisconn.DB, match string, fn func(keys []string) error) error {
+	one := func(ctx context.Context, node redisconn.DB) error {
 		var cursor uint64
 		for {
 			keys, next, err := node.Scan(ctx, cursor, match, scanStep).Result()
@@ -52,7 +51,7 @@ func scan(ctx context.Context, rdb redis.UniversalClient, match string, fn func(
 // own calls fn for the org's own keys with their names. A name is what follows lg:{org}: or, in a
 // part of an org that is spread, lg:{org#23dh}:. Keys of pools and keys shared by all orgs are excluded.
 // A key may occur twice. Org ids contain no characters that are special in Redis patterns.
-func own(ctx context.Context, rdb redis.UniversalClient, org string, fn func(keys, names []string) error) error {
+func own(ctx context.Context, rdb redisconn.DB, org string, fn func(keys, names []string) error) error {
 	return scan(ctx, rdb, "lg:{"+org+"[#}]*", func(found []string) error {
 		keys, names := make([]string, 0, len(found)), make([]string, 0, len(found))
 		for _, k := range found {
@@ -66,14 +65,14 @@ func own(ctx context.Context, rdb redis.UniversalClient, org string, fn func(key
 }
 
 // Names calls fn for the names of the org's own keys that start with prefix. A name may occur twice.
-func Names(ctx context.Context, rdb redis.UniversalClient, org, prefix string, fn func(names []string) error) error {
+func Names(ctx context.Context, rdb redisconn.DB, org, prefix string, fn func(names []string) error) error {
 	return own(ctx, rdb, org, func(_, names []string) error {
 		return fn(slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, prefix) }))
 	})
 }
 
 // NamesOf returns what follows prefix in the names of the org's own keys, sorted.
-func NamesOf(ctx context.Context, rdb redis.UniversalClient, org, prefix string) ([]string, error) {
+func NamesOf(ctx context.Context, rdb redisconn.DB, org, prefix string) ([]string, error) {
 	var out []string
 	err := Names(ctx, rdb, org, prefix, func(names []string) error {
 		for _, n := range names {

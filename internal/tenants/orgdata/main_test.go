@@ -52,10 +52,10 @@ func newFixture(t *testing.T) *fixture {
 	h.must(err)
 	h.blobs = blobs
 	t.Cleanup(func() { _ = h.blobs.Close() })
-	h.files = files.New(h.rdb, h.blobs, files.Options{})
-	h.ids, h.books = tenants.New(h.rdb, tenants.Options{}), budget.New(h.rdb, budget.Options{})
+	h.files = files.New(redistest.DB(h.rdb), h.blobs, files.Options{})
+	h.ids, h.books = tenants.New(redistest.DB(h.rdb), tenants.Options{}), budget.New(redistest.DB(h.rdb), budget.Options{})
 	pool := queue.Pool{ID: "main", RPM: 1000, TPM: 1e6, MaxJobs: 1000, MaxBytes: 1 << 30}
-	h.queue, err = queue.New(h.rdb, []queue.Pool{pool},
+	h.queue, err = queue.New(redistest.DB(h.rdb), []queue.Pool{pool},
 		queue.Options{OrgShare: 100, FlowShare: 100, Blobs: h.blobs, BlobAbove: 1000})
 	if err != nil {
 		t.Fatal(err)
@@ -84,11 +84,11 @@ func (h *fixture) populate(org string) {
 	h.must(h.queue.AddOwn(own))
 	h.jobIn(own, org, "x", true)
 	h.batch(org, batch.Completed)
-	answers := cache.New(h.rdb, cache.Options{Blobs: h.blobs, InFiles: true})
+	answers := cache.New(redistest.DB(h.rdb), cache.Options{Blobs: h.blobs, InFiles: true})
 	h.must(answers.Put(h.t.Context(), org, "1f", cache.Answer{Body: []byte("x")}, cache.Bound{Life: time.Hour}))
 	turn := conversation.Turn{Input: json.RawMessage("[]"), Response: json.RawMessage("{}")}
-	h.must(conversation.New(h.rdb, conversation.Options{}).Put(h.t.Context(), org, "resp_1", turn))
-	notes := ownership.New(h.rdb, nil, nil)
+	h.must(conversation.New(redistest.DB(h.rdb), conversation.Options{}).Put(h.t.Context(), org, "resp_1", turn))
+	notes := ownership.New(redistest.DB(h.rdb), nil, nil)
 	notes.Put(h.t.Context(), org, ownership.Note{ID: "vs_1", User: "alice", Provider: "openai"})
 	h.must(notes.Close(h.t.Context()))
 	for _, name := range []string{"place:p", "once:p", "alert:a", "webhooks:off"} { // written by running processes
@@ -157,7 +157,7 @@ func (h *fixture) file(org string) *files.File {
 // batch creates a batch with this status.
 func (h *fixture) batch(org string, status batch.Status) {
 	h.t.Helper()
-	store := batch.NewStore(h.rdb, h.files, slog.New(slog.DiscardHandler))
+	store := batch.NewStore(redistest.DB(h.rdb), h.files, slog.New(slog.DiscardHandler))
 	owner := batch.Owner{Org: org, User: "alice", Key: "k1"}
 	b, err := store.Create(h.t.Context(), batch.Request{Owner: owner, File: h.file(org), Endpoint: wire.ChatCompletions})
 	h.must(err)
@@ -167,9 +167,9 @@ func (h *fixture) batch(org string, status batch.Status) {
 
 func (h *fixture) purge(org string, ledger bool) *orgdata.Purge {
 	h.t.Helper()
-	store := tenants.New(h.rdb, tenants.Options{}) // like a command does
+	store := tenants.New(redistest.DB(h.rdb), tenants.Options{}) // like a command does
 	h.must(store.Load(h.t.Context()))
-	return &orgdata.Purge{Redis: h.rdb, Tenants: store, Blobs: h.blobs, Org: org, Ledger: ledger}
+	return &orgdata.Purge{Redis: redistest.DB(h.rdb), Tenants: store, Blobs: h.blobs, Org: org, Ledger: ledger}
 }
 
 // run looks, then purges.

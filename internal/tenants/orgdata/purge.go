@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/llmguard/llmguard/internal/redisconn"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
@@ -37,7 +37,7 @@ var (
 // Purge deletes the data of an org. Every step can be repeated, and anything that refers to
 // other data is deleted after it, so that the next purge completes one that was interrupted.
 type Purge struct {
-	Redis   redis.UniversalClient
+	Redis   redisconn.DB
 	Tenants *tenants.Store // must be loaded
 	Blobs   *blob.Store    // nil if there is none
 	Org     string
@@ -205,7 +205,7 @@ func (p *Purge) unlink(ctx context.Context, keys ...string) error {
 	for _, k := range keys {
 		pipe.Unlink(ctx, k)
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("orgdata: remove keys: %w", err)
 	}
 	return nil
@@ -239,11 +239,11 @@ func (p *Purge) whose(ctx context.Context, match string, fields []string,
 ) error {
 	return scan(ctx, p.Redis, match, func(keys []string) error {
 		pipe := p.Redis.Pipeline()
-		reads := make([]*redis.SliceCmd, len(keys))
+		reads := make([]redisconn.Cmd[[]any], len(keys))
 		for i, k := range keys {
 			reads[i] = pipe.HMGet(ctx, k, append([]string{"org"}, fields...)...)
 		}
-		if _, err := pipe.Exec(ctx); err != nil {
+		if err := pipe.Exec(ctx); err != nil {
 			return fmt.Errorf("orgdata: read %s: %w", match, err)
 		}
 		for i, k := range keys {
@@ -315,20 +315,9 @@ func (p *Purge) removeBatches(ctx context.Context) error {
 // files calls fn for the org's entries, "org user id", in the index of all file blobs. An entry
 // exists from before the first byte is written until after the last is deleted.
 func (p *Purge) files(ctx context.Context, fn func(member string) error) error {
-	it := p.Redis.ZScan(ctx, files.DueKey, 0, p.Org+" *", scanStep).Iterator()
-	for it.Next(ctx) {
-		member := it.Val()
-		if !it.Next(ctx) { // its score
-			break
-		}
-		if err := fn(member); err != nil {
-			return err
-		}
-	}
-	if err := it.Err(); err != nil {
-		return fmt.Errorf("orgdata: list files: %w", err)
-	}
-	return nil
+	return redisconn.Pairs(func(cursor uint64) redisconn.Scan {
+		return p.Redis.ZScan(ctx, files.DueKey, cursor, p.Org+" *", scanStep)
+	}, func(member, _ string) error { return fn(member) })
 }
 
 func (p *Purge) removeFiles(ctx context.Context) error {

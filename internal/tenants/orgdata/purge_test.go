@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/orgdata"
 )
@@ -188,7 +189,7 @@ func TestPurgeOfManyRecords(t *testing.T) {
 func (h *fixture) names(org, prefix string) string {
 	h.t.Helper()
 	seen := map[string]bool{}
-	h.must(orgdata.Names(h.t.Context(), h.rdb, org, prefix, func(names []string) error {
+	h.must(orgdata.Names(h.t.Context(), redistest.DB(h.rdb), org, prefix, func(names []string) error {
 		for _, n := range names {
 			seen[n] = true
 		}
@@ -256,7 +257,7 @@ func TestNamesOfManyKeys(t *testing.T) {
 		t.Errorf("got %d names, want 2500", got)
 	}
 	stop, calls := errors.New("enough"), 0
-	err = orgdata.Names(t.Context(), h.rdb, "acme", "", func([]string) error { calls++; return stop })
+	err = orgdata.Names(t.Context(), redistest.DB(h.rdb), "acme", "", func([]string) error { calls++; return stop })
 	if !errors.Is(err, stop) || calls != 1 {
 		t.Errorf("got %v after %d calls, want the caller's error after one", err, calls)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants/orgdata"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -21,7 +22,7 @@ func TestPurgeOfASpreadOrg(t *testing.T) {
 	h.populate("acme2")
 	kept := h.dump()
 	h.populate("acme")
-	store := budget.New(h.rdb, budget.Options{
+	store := budget.New(redistest.DB(h.rdb), budget.Options{
 		Spread: func(string) budget.Spread { return budget.Spread{Parts: 8, By: budget.User} },
 	})
 	var last *budget.Hold

@@ -1,11 +1,15 @@
-// Package redisconn creates Redis clients with the options of this program, so that tests of
-// outages use the timeouts of releases.
-package redisconn
+// Package driver is package redisconn on go-redis. It creates clients with the options of this program, so that
+// tests of outages use the timeouts of releases.
+package driver
 
 import (
+	"crypto/tls"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // Mode is the topology of the servers.
@@ -30,6 +34,50 @@ func Options(addrs ...string) *redis.UniversalOptions {
 		Protocol: 2, // RESP3 is not needed, and checking for its push messages costs a system call per command
 	}
 }
+
+// Config says where the servers are, and how to log in.
+type Config struct {
+	Mode             Mode
+	URL              string // of a single server, with all the rest but Prefix; "": see Addresses
+	Addresses        []string
+	MasterName       string // with Sentinel
+	Username         string
+	Password         string
+	SentinelUsername string
+	SentinelPassword string
+	Database         int
+	TLS              *tls.Config // nil: none
+	Prefix           string      // of keys and channels, see OpenPrefixed
+}
+
+// Connect returns a DB; it does not connect yet. The error means that the URL is not one of Redis.
+func Connect(c Config) (redisconn.DB, error) {
+	o, err := c.options()
+	if err != nil {
+		return nil, err
+	}
+	return DB(OpenPrefixed(c.Mode, o, c.Prefix)), nil
+}
+
+func (c Config) options() (*redis.UniversalOptions, error) {
+	if c.URL != "" {
+		u, err := redis.ParseURL(c.URL)
+		if err != nil {
+			return nil, err
+		}
+		o := Options(u.Addr)
+		o.Username, o.Password, o.DB, o.TLSConfig = u.Username, u.Password, u.DB, u.TLSConfig
+		return o, nil
+	}
+	o := Options(c.Addresses...)
+	o.MasterName = c.MasterName
+	o.Username, o.Password, o.DB, o.TLSConfig = c.Username, c.Password, c.Database, c.TLS
+	o.SentinelUsername, o.SentinelPassword = c.SentinelUsername, c.SentinelPassword
+	return o, nil
+}
+
+// Quiet ends the log of go-redis, which also returns as errors what it logs.
+func Quiet() { logging.Disable() }
 
 // Open returns a client; it does not connect yet.
 func Open(mode Mode, o *redis.UniversalOptions) redis.UniversalClient {

@@ -1,4 +1,4 @@
-package redisconn_test
+package driver_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -18,7 +18,7 @@ const prefix = "staging:"
 
 func openPrefixed(t *testing.T, s *redistest.Server) redis.UniversalClient {
 	t.Helper()
-	rdb := redisconn.OpenPrefixed(redisconn.Single, redisconn.Options(s.Addr), prefix)
+	rdb := driver.OpenPrefixed(driver.Single, driver.Options(s.Addr), prefix)
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }
@@ -85,7 +85,7 @@ func TestPrefixOfChannels(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	rdb, ctx := openPrefixed(t, s), t.Context()
-	sub := redisconn.Subscribe(ctx, rdb, "lg:work")
+	sub := driver.Subscribe(ctx, rdb, "lg:work")
 	defer sub.Close()
 	if _, err := sub.Receive(ctx); err != nil {
 		t.Fatal(err)
@@ -97,12 +97,12 @@ func TestPrefixOfChannels(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, err := sub.ReceiveMessage(ctx)
-	if err != nil || m.Payload != "ours" || m.Channel != redisconn.Channel(rdb, "lg:work") {
+	if err != nil || m.Payload != "ours" || m.Channel != prefix+"lg:work" {
 		t.Errorf("got %v, %v, want our message", m, err)
 	}
-	plain := redisconn.Open(redisconn.Single, redisconn.Options(s.Addr))
+	plain := driver.Open(driver.Single, driver.Options(s.Addr))
 	defer plain.Close()
-	if p, none := redisconn.Prefix(rdb), redisconn.Prefix(plain); p != prefix || none != "" {
+	if p, none := driver.PrefixOf(rdb), driver.PrefixOf(plain); p != prefix || none != "" {
 		t.Errorf("got prefixes %q and %q, want %q and none", p, none, prefix)
 	}
 }
@@ -135,7 +135,7 @@ func TestPrefixOnCluster(t *testing.T) {
 	for _, n := range group.Nodes {
 		addrs = append(addrs, n.Addr)
 	}
-	rdb := redisconn.OpenPrefixed(redisconn.Cluster, redisconn.Options(addrs...), prefix)
+	rdb := driver.OpenPrefixed(driver.Cluster, driver.Options(addrs...), prefix)
 	defer rdb.Close()
 	ctx := t.Context()
 	names := []string{"lg:epoch", "lg:orgs", "lg:seen", "lg:{a}:x", "lg:{b}:x", "lg:{c}:x"}
@@ -183,7 +183,7 @@ func TestKeysOfCommands(t *testing.T) {
 	}
 	listed := 0
 	for name, c := range commands {
-		first, last, step, ok := redisconn.KeysOf(name)
+		first, last, step, ok := driver.KeysOf(name)
 		if !ok || name == "publish" { // whose channel counts as a key here
 			continue
 		}

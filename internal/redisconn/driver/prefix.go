@@ -1,4 +1,4 @@
-package redisconn
+package driver
 
 import (
 	"context"
@@ -15,10 +15,8 @@ const asynqKeys = "asynq:"
 // clientName is the name of connections in CLIENT LIST. The prefix follows it.
 const clientName = "llmguard"
 
-// Prefix returns what precedes every key and channel of a client that Open has returned. The
-// client adds it to commands; only what subscribes to channels has to use Subscribe and
-// Channel.
-func Prefix(rdb redis.UniversalClient) string {
+// prefixOf returns what precedes every key and channel of a client that OpenPrefixed has returned.
+func prefixOf(rdb redis.UniversalClient) string {
 	name := ""
 	switch c := rdb.(type) {
 	case *redis.Client:
@@ -26,25 +24,10 @@ func Prefix(rdb redis.UniversalClient) string {
 	case *redis.ClusterClient:
 		name = c.Options().ClientName
 	}
-	prefix, _ := strings.CutPrefix(name, clientName+"@")
-	if prefix == name {
-		return ""
+	if prefix, ok := strings.CutPrefix(name, clientName+"@"); ok {
+		return prefix
 	}
-	return prefix
-}
-
-// Channel returns the name at the server of a pub/sub channel of a client.
-func Channel(rdb redis.UniversalClient, name string) string { return Prefix(rdb) + name }
-
-// Subscribe subscribes to channels under the client's prefix. The client's own Subscribe does
-// not add it, because go-redis has no hooks for subscriptions. Messages have the name with the
-// prefix.
-func Subscribe(ctx context.Context, rdb redis.UniversalClient, channels ...string) *redis.PubSub {
-	named := make([]string, len(channels))
-	for i, name := range channels {
-		named[i] = Channel(rdb, name)
-	}
-	return rdb.Subscribe(ctx, named...)
+	return ""
 }
 
 // prefixHook adds the prefix to the keys of every command, and takes it from the keys that
@@ -58,18 +41,18 @@ type prefixHook struct {
 	cluster bool
 }
 
-// prefixed marks the context of a command that has the prefix.
-type prefixed struct{}
+// marked marks the context of a command that has the prefix.
+type marked struct{}
 
 func (h *prefixHook) marked(ctx context.Context) bool {
-	return h.cluster && ctx.Value(prefixed{}) != nil
+	return h.cluster && ctx.Value(marked{}) != nil
 }
 
 func (h *prefixHook) mark(ctx context.Context) context.Context {
 	if !h.cluster {
 		return ctx
 	}
-	return context.WithValue(ctx, prefixed{}, true)
+	return context.WithValue(ctx, marked{}, true)
 }
 
 // DialHook implements redis.Hook.
@@ -138,7 +121,7 @@ func (c *changes) restore() {
 }
 
 // errUnlisted is the error of a command whose keys are unknown.
-var errUnlisted = errors.New("redis command is not listed in internal/redisconn/prefix_commands.go, so redis.prefix " +
+var errUnlisted = errors.New("redis command is not listed in internal/redisconn/driver/prefix_commands.go, so redis.prefix " +
 	"cannot be applied")
 
 // built is a command whose Args makes new arguments in each call. Its own first key, by which a

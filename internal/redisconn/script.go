@@ -1,0 +1,38 @@
+package redisconn
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+)
+
+// Script is a Lua script. It is safe for concurrent use.
+type Script struct{ text, hash string }
+
+// NewScript returns the script with a text.
+func NewScript(text string) *Script {
+	sum := sha1.Sum([]byte(text))
+	return &Script{text, hex.EncodeToString(sum[:])}
+}
+
+// Hash returns the SHA-1 by which Redis knows the script once it has run.
+func (s *Script) Hash() string { return s.hash }
+
+// EvalSha runs the script if Redis knows it, see NoScript.
+func (s *Script) EvalSha(ctx context.Context, by Scripter, keys []string, args ...any) Reply {
+	return by.EvalSha(ctx, s.hash, keys, args...)
+}
+
+// Eval sends the text and runs it.
+func (s *Script) Eval(ctx context.Context, by Scripter, keys []string, args ...any) Reply {
+	return by.Eval(ctx, s.text, keys, args...)
+}
+
+// Run runs the script, and sends its text if Redis does not know it. It is not for pipelines.
+func (s *Script) Run(ctx context.Context, by Scripter, keys []string, args ...any) Reply {
+	r := s.EvalSha(ctx, by, keys, args...)
+	if NoScript(r.Err()) {
+		return s.Eval(ctx, by, keys, args...)
+	}
+	return r
+}
