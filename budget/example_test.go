@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/goredis"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -16,7 +17,7 @@ import (
 func ExampleLimiter() {
 	rdb, stop := redistest.ForExample() // in a program: redis.NewClient
 	defer stop()
-	limiter, err := budget.NewLimiter(redistest.DB(rdb), "api", budget.Rate(10, 10*time.Second))
+	limiter, err := budget.NewLimiter(goredis.New(rdb), "api", budget.Rate(10, 10*time.Second))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -46,7 +47,7 @@ func ExampleStore() {
 	defer stop()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	store := budget.New(redistest.DB(rdb), budget.Options{})
+	store := budget.New(goredis.New(rdb), budget.Options{})
 	go func() { _ = store.Run(ctx) }() // renews the holds of this process and expires those of dead ones
 	limits := []budget.Limit{{
 		ID: "daily", Subject: budget.User, Metric: budget.Cost,

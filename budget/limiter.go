@@ -52,7 +52,7 @@ type Limiter struct {
 //
 // Redis keeps a key for each id that is counted now, and about 100 bytes for each request of the
 // last half hour, so that a request with a lost reply is not counted twice. Close the Limiter when
-// it is no longer used; Close does not close rdb.
+// it is no longer used; Close does not close rdb, see package goredis.
 func NewLimiter(rdb redisconn.DB, name string, limits ...Limit) (*Limiter, error) {
 	if !ledger.ValidID(name) {
 		return nil, fmt.Errorf("budget: limiter %q: name must be 1 to 64 letters, digits, dots, dashes or underscores", name)

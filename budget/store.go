@@ -46,8 +46,8 @@ type Store struct {
 	pages   *ledger.Pages
 }
 
-// New returns a Store on rdb. For ctx deadlines to take effect, rdb must be built with
-// ContextTimeoutEnabled. Retries by the client are harmless.
+// New returns a Store on rdb, see package goredis. For ctx deadlines to take effect, its client must be
+// built with ContextTimeoutEnabled. Retries by the client are harmless.
 func New(rdb redisconn.DB, o Options) *Store {
 	o = o.withDefaults()
 	if o.Scripts == nil {

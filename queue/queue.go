@@ -187,7 +187,7 @@ type Queue struct {
 	records   *Records
 }
 
-// New returns a Queue over rdb. It rejects pools whose ids are not plain or whose codes in
+// New returns a Queue over rdb, see package goredis. It rejects pools whose ids are not plain or whose codes in
 // job ids collide. Call Run to renew leases and presence.
 func New(rdb redisconn.DB, pools []Pool, opts Options) (*Queue, error) {
 	if err := opts.validate(); err != nil {

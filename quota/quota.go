@@ -100,7 +100,7 @@ type pool struct {
 	takes  []string // KEYS of take.lua
 }
 
-// New returns a Quota without pools; Configure sets them. Call Run to renew the leases of
+// New returns a Quota on rdb, see package goredis, without pools; Configure sets them. Call Run to renew the leases of
 // grants.
 func New(rdb redisconn.DB, o Options) *Quota {
 	if o.Log == nil {
