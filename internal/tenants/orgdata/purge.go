@@ -315,9 +315,17 @@ func (p *Purge) removeBatches(ctx context.Context) error {
 // files calls fn for the org's entries, "org user id", in the index of all file blobs. An entry
 // exists from before the first byte is written until after the last is deleted.
 func (p *Purge) files(ctx context.Context, fn func(member string) error) error {
-	return redisconn.Pairs(func(cursor uint64) redisconn.Scan {
+	var failed error
+	err := redisconn.Pairs(func(cursor uint64) redisconn.Scan {
 		return p.Redis.ZScan(ctx, files.DueKey, cursor, p.Org+" *", scanStep)
-	}, func(member, _ string) error { return fn(member) })
+	}, func(member, _ string) error {
+		failed = fn(member)
+		return failed
+	})
+	if err != nil && failed == nil {
+		return fmt.Errorf("orgdata: list files: %w", err)
+	}
+	return failed
 }
 
 func (p *Purge) removeFiles(ctx context.Context) error {
