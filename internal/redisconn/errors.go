@@ -49,7 +49,7 @@ func says(err error, texts ...string) bool {
 	if slices.Contains(texts, err.Error()) {
 		return true
 	}
-	switch w := err.(type) {
+	switch w := err.(type) { //nolint:errorlint // looks at each error of the chain
 	case interface{ Unwrap() error }:
 		return says(w.Unwrap(), texts...)
 	case interface{ Unwrap() []error }:

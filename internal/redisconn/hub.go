@@ -63,7 +63,7 @@ func (h *Hub) Run(ctx context.Context) {
 	sub := h.rdb.Subscribe(ctx)
 	var receiving sync.WaitGroup
 	receiving.Go(func() {
-		sub.Each(func(m Message) { h.deliver(m.Channel, m.Text) }) // "" if joined: listeners poll for what was published before
+		sub.Each(func(m Message) { h.deliver(m.Channel, m.Text) }) // "" after joining, so that listeners poll
 	})
 	h.mu.Lock()
 	for channel := range h.listeners {

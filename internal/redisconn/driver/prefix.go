@@ -121,8 +121,8 @@ func (c *changes) restore() {
 }
 
 // errUnlisted is the error of a command whose keys are unknown.
-var errUnlisted = errors.New("redis command is not listed in internal/redisconn/driver/prefix_commands.go, so redis.prefix " +
-	"cannot be applied")
+var errUnlisted = errors.New("redis command is not listed in internal/redisconn/driver/prefix_commands.go, so " +
+	"redis.prefix cannot be applied")
 
 // built is a command whose Args makes new arguments in each call. Its own first key, by which a
 // cluster's client finds the node, has no prefix, so it must have a hash tag.
