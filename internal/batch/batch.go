@@ -256,7 +256,8 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 		return fmt.Errorf("batch: labels: %w", err)
 	}
 	now := time.Now()
-	if err := s.rdb.ZAdd(ctx, openKey, redisconn.Z{Score: float64(now.Add(overdue).Unix()), Member: id}).Err(); err != nil {
+	due := redisconn.Z{Score: float64(now.Add(overdue).Unix()), Member: id}
+	if err := s.rdb.ZAdd(ctx, openKey, due).Err(); err != nil {
 		return fmt.Errorf("batch: create: %w", err)
 	}
 	err = newScript.Run(ctx, s.rdb, []string{recordKey(id)}, s.clock, int64(Window/time.Second),

@@ -142,7 +142,8 @@ func (t *table) read(ctx context.Context, rdb redisconn.DB) (bool, error) {
 		from, into = strconv.FormatInt(t.seen-overlap.Milliseconds(), 10), t.known
 		t.known = nil // until this succeeds, because a partial read would not count as a change later
 	}
-	recent, err := rdb.ZRangeByScoreWithScores(ctx, key(t.name+":recent"), redisconn.Between{Min: from, Max: "+inf"}).Result()
+	since := redisconn.Between{Min: from, Max: "+inf"}
+	recent, err := rdb.ZRangeByScoreWithScores(ctx, key(t.name+":recent"), since).Result()
 	if err != nil {
 		return false, err
 	}
