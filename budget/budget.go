@@ -20,26 +20,25 @@ package budget
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/budget/journal"
+	"github.com/llmguard/llmguard/budget/outage"
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 var (
 	// ErrUnavailable means that the store did not answer in time or cannot accept the write now.
 	// The operation may have been applied: repeat it, or return a hold with VoidLost.
-	ErrUnavailable = errors.New("budget: the store is unavailable")
+	ErrUnavailable = outage.ErrUnavailable
 	// ErrFull is an ErrUnavailable from a store that does answer: its memory or disk is full, and
 	// the write was not applied. Code that waits for an unreachable store has to distinguish the
 	// two, because callers can fill a store but cannot make it unreachable.
-	ErrFull = fmt.Errorf("%w: its memory or disk is full", ErrUnavailable)
+	ErrFull = outage.ErrFull
 	// ErrEnded means that the hold was settled, voided or has expired.
 	ErrEnded = errors.New("budget: the hold has ended")
 	// ErrTooOld means that a settle came too late to be distinguished from a repetition. Its charge

@@ -121,9 +121,9 @@ func TestNotKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = j.journal.Close(), j.Deferred.memory.Close()
-	if err := j.Later(t.Context(), []Settle{{Hold: h}}, nil); err == nil {
-		t.Fatal("kept in closed journals")
+	large := &Settlement{Actual: cost(1), UpstreamID: strings.Repeat("x", 2<<20)}
+	if err := j.Later(t.Context(), []Settle{{h, large}}, nil); err == nil {
+		t.Fatal("kept although it is too large")
 	}
 	for org, o := range j.leases.places {
 		if len(o.holds) > 0 {
@@ -254,7 +254,7 @@ func TestCapForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	countCaps(t, s, caps, 0)
-	if err := s.watcher.replay(ctx); err != nil {
+	if err := s.watcher.Replay(ctx); err != nil {
 		t.Fatal(err)
 	}
 	countCaps(t, s, caps, 40)

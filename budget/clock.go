@@ -1,8 +1,11 @@
 package budget
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // clock is Redis's time as known to this process.
@@ -34,4 +37,12 @@ func (c *clock) given() any {
 		return c.fake()
 	}
 	return ""
+}
+
+// ask returns Redis's time.
+func (c *clock) ask(ctx context.Context, rdb redisconn.DB) (time.Time, error) {
+	if c.fake != nil {
+		return c.now(), nil
+	}
+	return rdb.Time(ctx).Result()
 }

@@ -115,7 +115,7 @@ func (s *Store) askHold(ctx context.Context, h *Hold, life time.Duration) (answe
 		if try == 2 {
 			return a, fmt.Errorf("budget: hold %s: the org's mark keeps changing", h.ID)
 		}
-		if err := s.DataLoss.settleMark(ctx, h.Call.Place(), a.head[1]); err != nil {
+		if err := s.DataLoss.SettleMark(ctx, h.Call.Place(), a.head[1]); err != nil {
 			return a, err
 		}
 	}
@@ -133,7 +133,7 @@ func (s *Store) holdRequest(ctx context.Context, h *Hold, life time.Duration, no
 		script: s.runner.scripts.hold, now: s.clock.given(), place: h.Call.Place(), chunk: s.settler.chunks.of(h.Call),
 		lease: s.leases.lifeArg,
 	}
-	c.mark = s.DataLoss.mark(c.place)
+	c.mark = s.DataLoss.Mark(c.place)
 	if life > 0 {
 		c.lease = life.Microseconds()
 	}
@@ -146,7 +146,7 @@ func (s *Store) holdRequest(ctx context.Context, h *Hold, life time.Duration, no
 		if len(l.Raises) > 0 {
 			use.amount, _ = l.amountAt(now)
 		}
-		if c.mark > 0 && !l.counts.only && !s.DataLoss.closedUntil(c.place, l, now).IsZero() {
+		if c.mark > 0 && !l.counts.only && !closedUntil(s.DataLoss, c.place, l, now).IsZero() {
 			use.amount = closedAmount
 		}
 	}
@@ -245,7 +245,7 @@ func (s *Store) refusal(h *Hold, a answer, want Amounts) error {
 		return err
 	}
 	for i := range statuses {
-		statuses[i].closed(s.DataLoss.closedUntil(h.Call.Place(), &h.limits[i], a.at()), a.at())
+		statuses[i].closed(closedUntil(s.DataLoss, h.Call.Place(), &h.limits[i], a.at()), a.at())
 	}
 	s.metrics.refused(h.Call.Org, statuses)
 	e := exceeded(h.limits, statuses, want)

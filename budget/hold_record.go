@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/budget/outage"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -59,14 +60,23 @@ type Hold struct {
 	limits []Limit
 	states []state
 
-	without bool      // admitted without the store
-	asked   time.Time // when the store may first have received the end of such a call
-	taken   []taken   // from this process's shares; nil once returned
+	without bool           // admitted without the store
+	asked   time.Time      // when the store may first have received the end of such a call
+	taken   []outage.Taken // of limits, from this process's shares; nil once returned
 
 	caps   []*Hold  // holds of the spend caps for the call
 	scopes []string // of the spend caps that have to admit it
 
 	shadow []ledger.Shadowed // what limits in shadow mode would have done
+}
+
+// bare returns the hold without what its end does not need.
+func (h *Hold) bare() *Hold {
+	out := &Hold{ID: h.ID, Call: h.Call, Max: h.Max, Expected: h.Expected, At: h.At, states: h.states}
+	for _, part := range h.caps {
+		out.caps = append(out.caps, part.bare())
+	}
+	return out
 }
 
 // fieldSep separates the fields in the last part of a record; no id contains it.

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/budget/outage"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/lua"
 )
 
@@ -317,7 +317,7 @@ func (l *leases) register(ctx context.Context, how string, until time.Time, plac
 	}
 	pipe := l.rdb.Pipeline()
 	for _, place := range places {
-		pipe.PExpire(ctx, ledger.Key(place, markName), epochLife)
+		pipe.PExpire(ctx, ledger.Key(place, outage.MarkName), outage.MarkLife)
 		ledger.NotePart(ctx, pipe, place)
 		ledger.NoteOrg(ctx, pipe, place, l.clock.now())
 	}

@@ -6,17 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/llmguard/llmguard/budget/journal"
 )
 
 // Offline admits calls while the store is unreachable.
 type Offline struct {
 	binder   binder
 	clock    *clock
-	shares   *shares
+	shares   *localShares
 	deferred *Deferred
-	journal  *journal.Journal // Options.Journal
 	metrics  *metrics
 }
 
@@ -84,17 +81,11 @@ func (o *Offline) admit(ctx context.Context, h *Hold) error {
 	k := walRecordOf(Settle{Hold: h})
 	k.Open = true
 	text, err := json.Marshal(k)
-	if err == nil && !o.journal.Durable() {
-		err = errors.New("there is no journal on disk")
-	}
 	if err == nil {
-		o.deferred.begin(k.id())
-		err = o.journal.PutAll(ctx, []journal.Record{{ID: k.id(), Data: text}})
+		err = o.deferred.Admit(ctx, k.id(), text)
 	}
-	if err != nil { // it may have been written anyway
+	if err != nil {
 		o.shares.give(Settle{Hold: h})
-		o.journal.Delete(k.id())
-		o.deferred.close(k.id())
 		return fmt.Errorf("%w: admission not kept: %w", ErrUnavailable, err)
 	}
 	return nil
@@ -108,8 +99,6 @@ func (o *Offline) answered(e Settle, began time.Time, err error) {
 	}
 	if e.Hold.without && (err == nil || errors.Is(err, ErrTooOld)) {
 		o.shares.give(e)
-		id := walRecordOf(e).id()
-		o.journal.Delete(id)
-		o.deferred.close(id)
+		o.deferred.Ended(walRecordOf(e).id())
 	}
 }

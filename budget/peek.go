@@ -141,7 +141,7 @@ func (st *Status) add(o Status) {
 // peekPart reads the states of limits in the part of their call.
 func (s *Store) peekPart(ctx context.Context, h *Hold, want wants) ([]Status, error) {
 	place := h.Call.Place()
-	if err := s.DataLoss.read(ctx, place); err != nil {
+	if err := s.DataLoss.Read(ctx, place); err != nil {
 		return nil, err
 	}
 	a, err := s.runner.ask(ctx, s.runner.scripts.peek, func(now time.Time) ([]string, []any, error) {
@@ -165,7 +165,7 @@ func (s *Store) peekPart(ctx context.Context, h *Hold, want wants) ([]Status, er
 		return want(l, l.now(a.at()))
 	})
 	for i := range out {
-		out[i].closed(s.DataLoss.closedUntil(place, &h.limits[i], a.at()), a.at())
+		out[i].closed(closedUntil(s.DataLoss, place, &h.limits[i], a.at()), a.at())
 	}
 	return out, err
 }
@@ -178,7 +178,7 @@ func (s *Store) overBy(h *Hold, i int, want wants, now time.Time) any {
 	l := &h.limits[i]
 	amount := l.now(now)
 	n := want(l, amount)
-	if !s.DataLoss.closedUntil(h.Call.Place(), l, now).IsZero() {
+	if !closedUntil(s.DataLoss, h.Call.Place(), l, now).IsZero() {
 		return n + 1 // a closed limit has amount -1, which admits nothing
 	}
 	return n - amount

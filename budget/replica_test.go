@@ -84,11 +84,11 @@ func TestTailWaitsForTheReplica(t *testing.T) {
 	primary, replica := withReplica(t)
 	s := openJournaled(t, primary, t.TempDir(), Options{Tail: time.Nanosecond})
 	look := func() int {
-		if _, err := s.watcher.identities(t.Context()); err != nil {
+		if _, err := s.watcher.Servers(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.recent.forget(s.recent.until(time.Now(), s.opts.Horizon))
-		return len(s.recent.list())
+		s.recent.Forget(s.recent.Until(time.Now(), s.opts.Horizon))
+		return len(s.recent.List())
 	}
 	if _, err := s.Settle(t.Context(), s.take(t, idAt(time.Now(), 1), 100), Settlement{Actual: cost(60)}); err != nil {
 		t.Fatal(err)
@@ -111,11 +111,11 @@ func TestTailWaitsForTheReplica(t *testing.T) {
 	if _, err := later.Settle(t.Context(), later.take(t, idAt(time.Now(), 3), 100), Settlement{Actual: cost(60)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := later.watcher.identities(t.Context()); err != nil {
+	if _, err := later.watcher.Servers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	later.recent.forget(later.recent.until(time.Now(), later.opts.Horizon))
-	if n := len(later.recent.list()); n != 1 {
+	later.recent.Forget(later.recent.Until(time.Now(), later.opts.Horizon))
+	if n := len(later.recent.List()); n != 1 {
 		t.Errorf("%d are remembered by a process that came during the partition", n)
 	}
 	signal(t, replica, syscall.SIGCONT)
@@ -125,11 +125,11 @@ func TestTailWaitsForTheReplica(t *testing.T) {
 	if _, err := alone.Settle(t.Context(), alone.take(t, idAt(time.Now(), 1), 100), Settlement{Actual: cost(60)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := alone.watcher.identities(t.Context()); err != nil {
+	if _, err := alone.watcher.Servers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	alone.recent.forget(alone.recent.until(time.Now(), alone.opts.Horizon))
-	if n := len(alone.recent.list()); n != 0 {
+	alone.recent.Forget(alone.recent.Until(time.Now(), alone.opts.Horizon))
+	if n := len(alone.recent.List()); n != 0 {
 		t.Errorf("%d are remembered that no replica will have", n)
 	}
 }

@@ -3,9 +3,9 @@ package budget
 import (
 	"context"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/budget/outage"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // request is a call's request to hold, settle, void or expire. It is a Redis command whose
@@ -205,7 +205,7 @@ func (u *run) args(text bool) []any {
 func (g *group) keys() []string {
 	names := make([]string, 0, 14+len(g.limits))
 	if g.days == nil {
-		names = append(names, "holds", "leases", g.chunk, markName)
+		names = append(names, "holds", "leases", g.chunk, outage.MarkName)
 	} else {
 		names = append(names, "leases", "holds", g.chunk, "ledger", "reconcile",
 			g.days.keys[0], g.days.keys[1], g.days.keys[2], g.days.hours[0], g.days.hours[1], g.days.hours[2],

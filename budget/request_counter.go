@@ -28,7 +28,7 @@ type RequestCounter struct {
 	seq      atomic.Uint64
 
 	// own counts the requests that the store does not count. It knows of no earlier ones.
-	own  *shares
+	own  *localShares
 	down atomic.Int64 // until when the store is not asked, in Unix nanoseconds
 
 	mu   sync.Mutex
@@ -75,10 +75,10 @@ func (c Counted) Exceeded() *ExceededError {
 	return e
 }
 
-func newRequestCounter(b binder, r *runner, loss *DataLoss, o Options) *RequestCounter {
+func newRequestCounter(b binder, r *runner, own *localShares, o Options) *RequestCounter {
 	return &RequestCounter{
 		binder: b, runner: r, log: o.Log, metrics: newRequestMetrics(o.Metrics), ids: rand.Text()[:12] + "-",
-		own: newShares(r.clock, loss), full: map[string]refusal{}, patience: o.CountTimeout,
+		own: own, full: map[string]refusal{}, patience: o.CountTimeout,
 	}
 }
 
@@ -200,7 +200,7 @@ func (c *RequestCounter) alone(h *Hold) Counted {
 	e, over := err.(*ExceededError) //nolint:errorlint // take returns nothing else
 	out.Refused = over
 	for i, l := range h.limits {
-		used := c.own.used(h.Call.Org+" "+h.states[i].Key, l.Shape)
+		used := c.own.Used(shareKey(h.Call, &h.states[i]), l.Shape.Span())
 		st := Status{
 			LimitID: l.ID, Subject: l.Subject, Metric: l.Metric, Mode: l.mode(), Used: used, Amount: l.Shape.Amount,
 			Remaining: max(l.Shape.Amount-used, 0), Reset: l.Shape.Span(), Refused: l.Mode == Shadow && used > l.Shape.Amount,

@@ -12,8 +12,8 @@ import (
 // ends. Every process that holds must run it.
 func (s *Store) Run(ctx context.Context) error {
 	var work sync.WaitGroup
-	work.Go(func() { s.Deferred.run(ctx) })
-	work.Go(func() { s.watcher.run(ctx) })
+	work.Go(func() { s.Deferred.Run(ctx) })
+	work.Go(func() { s.watcher.Run(ctx) })
 	work.Go(func() { s.Refusals.run(ctx) })
 	work.Go(func() { s.every(ctx, "sweep of expired holds", s.Expiry.sweepDue) })
 	s.every(ctx, "renewal of holds", s.leases.renewDue)
@@ -28,7 +28,7 @@ func (s *Store) Step(ctx context.Context) error {
 	parts := []func(context.Context) error{
 		s.leases.renewDue, s.Expiry.sweepDue,
 		func(ctx context.Context) error { _, err := s.Deferred.Replay(ctx); return err },
-		func(ctx context.Context) error { s.watcher.step(ctx); return nil },
+		func(ctx context.Context) error { s.watcher.Step(ctx); return nil },
 	}
 	errs := make([]error, len(parts))
 	var work sync.WaitGroup

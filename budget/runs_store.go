@@ -8,9 +8,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -88,16 +87,16 @@ func (rs *Runs) Create(ctx context.Context, n NewRun) (run Run, made bool, err e
 
 // createdAt returns when a run counts as created, in us; 0: now. After a loss of data, a run that may have
 // existed before counts as created before the loss, so that its limits are closed, like all others of that
-// time (DataLoss.closedUntil).
+// time (closedUntil).
 func (rs *Runs) createdAt(ctx context.Context, n NewRun) (int64, error) {
 	loss := rs.store.DataLoss
 	if n.Before == 0 {
 		return 0, nil
 	}
-	if err := loss.look(ctx); err != nil {
+	if err := loss.Look(ctx); err != nil {
 		return 0, err
 	}
-	at := loss.known().lostAt()
+	at := loss.Found()
 	if at == 0 || rs.clock.now().UnixMicro() > at+n.Before.Microseconds() {
 		return 0, nil
 	}

@@ -2,15 +2,14 @@ package budget
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/budget/outage"
 	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/lua"
 )
 
@@ -124,26 +123,8 @@ func (r *runner) send(ctx context.Context, q *request) (string, error) {
 	return q.answer()
 }
 
-// storeError wraps err in ErrUnavailable if the store could not be reached or could not serve, and
-// in ErrFull if its memory or disk is full. Any other error is a bug of ours or the caller's
-// cancellation.
-func storeError(what string, err error) error {
-	if lua.Full(err) {
-		return fmt.Errorf("%w: %s: %w", ErrFull, what, err)
-	}
-	if unavailable(err) {
-		return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, err)
-	}
-	return fmt.Errorf("budget: %s: %w", what, err)
-}
-
-func unavailable(err error) bool {
-	if errors.Is(err, context.Canceled) {
-		return false
-	}
-	var reply redisconn.Error
-	return lua.Unavailable(err) || !errors.As(err, &reply) // otherwise a broken connection in some other form
-}
+// storeError classifies an error of the store.
+var storeError = outage.Fault
 
 // answer is a reply: "<verdict>,<n>,..;<row>;<row>.." with a row per limit.
 type answer struct {

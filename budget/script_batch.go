@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/llmguard/llmguard/budget/outage"
 	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/lua"
 )
 
@@ -113,7 +113,7 @@ func (f *joined) read() []*run {
 		case redisconn.NoScript(err) && !u.text:
 			u.text = true
 			again = append(again, u)
-		case err != nil && u.n > 1 && (!unavailable(err) || lua.Full(err)): // refused without a write
+		case err != nil && u.n > 1 && (!outage.Unreachable(err) || lua.Full(err)): // refused without a write
 			u.each(func(_ int, r *request) { again = append(again, newRun(newGroup(r))) })
 		default:
 			u.answer()

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/budget/outage"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/pricing"
@@ -59,7 +60,7 @@ func newTwins(t *testing.T, joined, single *redis.Client, seed uint64) *twins {
 	for _, rdb := range []*redis.Client{joined, single} {
 		rdb.ScriptFlush(t.Context())
 		for _, org := range w.orgs {
-			rdb.Set(t.Context(), ledger.Key(org, markName), 0, epochLife)
+			rdb.Set(t.Context(), ledger.Key(org, outage.MarkName), 0, outage.MarkLife)
 		}
 	}
 	return w

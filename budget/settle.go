@@ -4,9 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -83,6 +82,16 @@ func (s *Store) VoidLost(ctx context.Context, c ledger.Call, caps ...Cap) error 
 	return s.Void(ctx, Lost(s.places.put(c), caps...))
 }
 
+// Lost returns a stand-in for a hold whose answer was lost. Ending it without a Settlement returns
+// what the hold and its caps may have taken.
+func Lost(c ledger.Call, caps ...Cap) *Hold {
+	h := &Hold{ID: c.HoldID(), Call: c}
+	for _, spend := range caps {
+		h.caps = append(h.caps, Lost(spend.of(c)))
+	}
+	return h
+}
+
 // Settle is how one hold ends: settled, or voided without a settlement.
 type Settle struct {
 	Hold       *Hold
@@ -117,7 +126,7 @@ func (s *Store) SettleAll(ctx context.Context, endings []Settle) []Settled {
 
 // answered records the result of an ending that was sent to the store at began.
 func (s *Store) answered(e Settle, began time.Time, err error) {
-	s.recent.answered(e, err)
+	remember(s.recent, e, err)
 	s.Offline.answered(e, began, err)
 }
 
@@ -129,14 +138,14 @@ func (s *Store) answered(e Settle, began time.Time, err error) {
 // An error means that some could not be kept: their holds, if they have any, expire and are charged
 // in full.
 func (s *Store) Later(ctx context.Context, endings []Settle, written func(Settle, Receipt)) error {
-	records, err := walRecords(endings) // before the shares are given back, because records say who has any
+	kept, err := keeping(endings, written) // before the shares are given back, because records say who has any
 	if err != nil {
 		return err
 	}
 	for _, e := range endings {
-		s.shares.give(e)
+		s.Offline.shares.give(e)
 	}
-	err = s.Deferred.keep(ctx, endings, records, written)
+	err = s.Deferred.Keep(ctx, kept)
 	if err == nil {
 		return nil
 	}

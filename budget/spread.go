@@ -3,15 +3,15 @@ package budget
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // Spread divides the money of a busy org into parts, each in a slot of its own on a cluster. All
@@ -152,6 +152,14 @@ func (p *places) each(ctx context.Context, org string, fn func(place string) err
 		err = errors.Join(err, fn(place))
 	}
 	return err
+}
+
+// valid is each for an org id that comes from outside.
+func (p *places) valid(ctx context.Context, org string, fn func(place string) error) error {
+	if !ledger.ValidOrg(org) {
+		return fmt.Errorf("budget: org id %q is empty or has braces or #", org)
+	}
+	return p.each(ctx, org, fn)
 }
 
 // Place chooses the part in which the call is held, for callers that must find the hold again after

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/budget/outage"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // Store keeps holds, limits and ledger in Redis. It is safe for concurrent use;
@@ -22,7 +22,7 @@ type Store struct {
 	// not accept, and DataLoss detects lost data.
 	Offline  *Offline
 	Deferred *Deferred
-	DataLoss *DataLoss
+	DataLoss *outage.DataLoss
 	// Requests counts requests, whatever they cost.
 	Requests *RequestCounter
 	// Shared finds holds with a long life, which any process may end.
@@ -39,9 +39,8 @@ type Store struct {
 	binder  binder
 	leases  *leases
 	settler *settler
-	recent  *recentSettles
-	watcher *watcher
-	shares  *shares
+	recent  *outage.Recent[Settle]
+	watcher *outage.Watcher[Settle, Receipt]
 	values  *labelValues
 	pages   *ledger.Pages
 }
@@ -59,14 +58,14 @@ func New(rdb redisconn.DB, o Options) *Store {
 	if o.Flights == nil {
 		o.Flights = func() Flight { return rdb.Pipeline() }
 	}
-	m, outage := newMetrics(o.Metrics), newOutageMetrics(o.Metrics)
+	m := newMetrics(o.Metrics)
 	r := &runner{money: o.Money, others: o.Scripts, scripts: loaded, clock: &clock{}, metrics: m}
 	if o.Now != nil {
 		r.clock.fake = func() int64 { return o.Now().UnixMicro() }
 	}
 	s := &Store{
 		rdb: rdb, opts: o, metrics: m, runner: r, clock: r.clock, places: &places{rdb: rdb, spread: o.Spread},
-		recent: &recentSettles{span: o.Tail}, pages: ledger.NewPages(rdb, storeError),
+		recent: outage.NewRecent[Settle](o.Tail), pages: ledger.NewPages(rdb, storeError),
 	}
 	s.binder = binder{o.Lease, s.places}
 	s.leases = newLeases(rdb, r, o)
@@ -82,21 +81,39 @@ func New(rdb redisconn.DB, o Options) *Store {
 		rdb: rdb, runner: r, clock: r.clock, places: s.places, leases: s.leases, settler: s.settler, metrics: m, log: o.Log,
 		charge: o.ExpiredCharge, horizon: o.Horizon,
 	}
-	s.DataLoss = newDataLoss(rdb, r.clock, s.places, o, outage.emptied)
-	s.watcher = &watcher{
-		rdb: rdb, settler: s.settler, recent: s.recent, loss: s.DataLoss, clocks: newStoreClock(), metrics: outage,
-		log: o.Log, horizon: o.Horizon,
-	}
-	s.Deferred = newDeferred(rdb, o, s.settler, s.recent, outage)
-	registerKept(o.Metrics, s.Deferred.kept, s.watcher.clocks.skew)
-	s.shares = newShares(r.clock, s.DataLoss)
-	s.shares.fill(s.Deferred.journal.Records(), r.clock.now())
-	s.Offline = &Offline{
-		binder: s.binder, clock: r.clock, shares: s.shares, deferred: s.Deferred, journal: s.Deferred.journal, metrics: m,
-	}
-	s.Requests = newRequestCounter(s.binder, r, s.DataLoss, o)
+	s.prepareForOutages()
+	s.Requests = newRequestCounter(s.binder, r, s.localShares(), o)
 	s.Ledger, s.Refusals = s.newLedger(), newRefusals(r, s.pages, o)
 	return s
+}
+
+// Deferred keeps the endings that Redis did not accept, and writes them when it is back.
+type Deferred = outage.Deferred[Settle, Receipt]
+
+// prepareForOutages sets up what a Redis that is away, or that lost something, needs.
+func (s *Store) prepareForOutages() {
+	o, m := &s.opts, outage.NewMetrics(s.opts.Metrics)
+	s.DataLoss = outage.NewDataLoss(outage.LossOptions{
+		Redis: s.rdb, Time: func(ctx context.Context) (time.Time, error) { return s.clock.ask(ctx, s.rdb) },
+		Key: ledger.Key, Places: s.places.valid, Log: o.Log, Metrics: m, Accept: o.OpenAfterLoss, File: o.EpochFile,
+	})
+	endings := &endingStore{rdb: s.rdb, settler: s.settler, recent: s.recent}
+	s.watcher = &outage.Watcher[Settle, Receipt]{
+		Redis: s.rdb, Write: endings.again, Recent: s.recent, Loss: s.DataLoss, Clocks: outage.NewStoreClock(), Metrics: m,
+		Log: o.Log, Horizon: o.Horizon,
+	}
+	s.Deferred = outage.NewDeferred(outage.DeferredOptions[Settle, Receipt]{
+		Store: endings, Journal: o.Journal, Now: s.clock.now, Metrics: m, Log: o.Log,
+	})
+	outage.RegisterGauges(o.Metrics, s.Deferred.Kept, s.watcher.Clocks.Skew)
+	s.Offline = &Offline{
+		binder: s.binder, clock: s.clock, shares: s.localShares(), deferred: s.Deferred, metrics: s.metrics,
+	}
+	s.Offline.fill(s.clock.now())
+}
+
+func (s *Store) localShares() *localShares {
+	return &localShares{outage.NewShares(), s.clock, s.DataLoss}
 }
 
 func (s *Store) newLedger() *ledger.Ledger {
@@ -132,7 +149,7 @@ func (s *Store) Ping(ctx context.Context, tag string) error {
 // Probe fails unless the store accepts writes for the hash tag of an org or a part of it (Tags). It
 // prolongs a key, as every registration does.
 func (s *Store) Probe(ctx context.Context, tag string) error {
-	if err := s.rdb.PExpire(ctx, ledger.Key(tag, markName), epochLife).Err(); err != nil {
+	if err := s.rdb.PExpire(ctx, ledger.Key(tag, outage.MarkName), outage.MarkLife).Err(); err != nil {
 		return storeError("probe", err)
 	}
 	return nil

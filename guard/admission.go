@@ -106,13 +106,13 @@ const counterBytes = 512
 // hold asks the store unless it is known to be unavailable; asked reports whether it did.
 func (ad *admission) hold(ctx context.Context, o *Org, t budget.Terms) (h *budget.Hold, asked bool, err error) {
 	tags := budget.Tags(t.Call, t.Caps)
-	if !ad.outage.circuit.ask(tags[0], time.Now()) {
+	if !ad.outage.circuit.Ask(tags[0], time.Now()) {
 		return nil, false, errAway
 	}
-	ctx, cancel := ad.outage.health.bound(ctx, ad.deadline, tags...)
+	ctx, cancel := ad.outage.health.Bound(ctx, ad.deadline, tags...)
 	defer cancel()
 	h, err = ad.budget.Hold(ctx, t)
-	ad.outage.circuit.told(o, tags, ad.outage.health.judge(ctx, err, tags...), time.Now())
+	ad.outage.heard(o, tags, ad.outage.health.Judge(ctx, err, tags...))
 	return h, true, err
 }
 

@@ -80,7 +80,7 @@ func (u *reuse) close() {
 // look reads the answer unless the store is known to be unavailable.
 func (u *reuse) look(ctx context.Context, most time.Duration) {
 	g := u.guard
-	if g.Outage.circuit.open(u.org.ID) {
+	if g.Outage.circuit.Open(u.org.ID) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.deadline)

@@ -102,7 +102,7 @@ type Grants struct {
 	log      *slog.Logger
 }
 
-// takeMost exceeds the life of any context from health.bound.
+// takeMost exceeds the life of any context from outage.Health.Bound.
 const takeMost = time.Minute
 
 // Take takes provider quota for a request of an org. It waits for Redis no longer than a
@@ -112,7 +112,7 @@ const takeMost = time.Minute
 func (gr *Grants) Take(
 	ctx context.Context, o *Org, r quota.Request, asked *quota.Prefetched,
 ) (*quota.Grant, error) {
-	bounded, cancel := gr.outage.health.bound(ctx, gr.deadline, r.Pool)
+	bounded, cancel := gr.outage.health.Bound(ctx, gr.deadline, r.Pool)
 	defer cancel()
 	var grant *quota.Grant
 	var err error

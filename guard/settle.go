@@ -72,7 +72,7 @@ func (s *settler) endBatch(batch []ended) {
 func (s *settler) endAll(ctx context.Context, calls []*Call) error {
 	var away []*Call
 	calls = slices.DeleteFunc(calls, func(c *Call) bool {
-		gone := s.outage.circuit.open(budget.Tags(c.Hold.Call, nil)[0])
+		gone := s.outage.circuit.Open(budget.Tags(c.Hold.Call, nil)[0])
 		if gone { // do not wait for a store known to be unavailable
 			away = append(away, c)
 		}

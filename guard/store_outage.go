@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/outage"
 )
 
 // StoreFailure says what happens to an org's calls while the store is unavailable.
@@ -26,8 +28,8 @@ var errAway = fmt.Errorf("%w: it has not answered for a while", budget.ErrUnavai
 // Outage tracks for which orgs the store is unavailable, and bounds waiting for it. It is
 // safe for concurrent use.
 type Outage struct {
-	circuit  circuit
-	health   health
+	circuit  *outage.Circuit
+	health   *outage.Health
 	probe    func(ctx context.Context, tag string) error // fails unless the store accepts writes
 	deadline time.Duration
 	checking sync.Mutex
@@ -35,8 +37,8 @@ type Outage struct {
 
 func newOutage(o Options) *Outage {
 	return &Outage{
-		circuit:  circuit{log: o.Log, tags: map[string]*outage{}},
-		health:   health{ping: o.Budget.Ping, pings: map[string]*ping{}},
+		circuit:  outage.NewCircuit(o.Log),
+		health:   outage.NewHealth(o.Budget.Ping),
 		probe:    o.Budget.Probe,
 		deadline: o.StoreDeadline,
 	}
@@ -47,19 +49,24 @@ func newOutage(o Options) *Outage {
 // the store is known to be unavailable, the request is not made and the error is
 // budget.ErrUnavailable.
 func (out *Outage) Reach(ctx context.Context, o *Org, tags []string, request func(context.Context) error) error {
-	if !out.circuit.ask(tags[0], time.Now()) {
+	if !out.circuit.Ask(tags[0], time.Now()) {
 		return errAway
 	}
-	ctx, cancel := out.health.bound(ctx, out.deadline, tags...)
+	ctx, cancel := out.health.Bound(ctx, out.deadline, tags...)
 	defer cancel()
 	err := request(ctx)
 	cause := context.Cause(ctx)
 	if err == nil {
-		out.circuit.told(o, tags, nil, time.Now())
-	} else if errors.Is(cause, errSilent) {
-		out.circuit.told(o, tags, cause, time.Now())
+		out.heard(o, tags, nil)
+	} else if errors.Is(cause, outage.ErrSilent) {
+		out.heard(o, tags, cause)
 	}
 	return err
+}
+
+// heard records the outcome of asking servers with all of the tags.
+func (out *Outage) heard(o *Org, tags []string, err error) {
+	out.circuit.Told(o.ID, cmp.Or(o.OnStoreFailure, Deny), tags, err, time.Now())
 }
 
 // WithoutStore reports whether the org's live calls continue while the store is
@@ -78,7 +85,7 @@ func (p *Plan) away(err error) error {
 
 // Away returns for how many orgs the store is known to be unavailable, by what happens to
 // their calls.
-func (out *Outage) Away() map[StoreFailure]int { return out.circuit.away() }
+func (out *Outage) Away() map[StoreFailure]int { return out.circuit.Away() }
 
 // checkMost bounds a Check.
 const checkMost = time.Second
@@ -93,16 +100,16 @@ func (out *Outage) Check() {
 	defer out.checking.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), checkMost) //nolint:forbidigo // a scrape has none
 	defer cancel()
-	for tag, tags := range out.circuit.awayTags() {
+	for tag, tags := range out.circuit.AwayTags() {
 		if ctx.Err() != nil {
 			return
 		}
-		err := out.health.allAnswer(ctx, tags)
+		err := out.health.Answer(ctx, tags)
 		if err == nil {
 			err = out.probe(ctx, tag)
 		}
 		if err == nil || errors.Is(err, budget.ErrFull) { // a full store answers
-			out.circuit.answered(tag)
+			out.circuit.Answered(tag)
 		}
 	}
 }

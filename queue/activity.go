@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/internal/tasks"
 )
 

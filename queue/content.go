@@ -11,9 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // contents stores the bodies and answers of jobs: in Redis, or in the blob store if they

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // ErrNotFound is returned for a job that does not exist, has expired after its ResultTTL,

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/providers"
 )
 

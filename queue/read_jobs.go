@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // Jobs returns jobs of an org in one round trip, in the order of their ids. A job that does

@@ -3,13 +3,13 @@ package quota
 import (
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/outage"
 )
 
 // share is what this process grants of a pool's quota while Redis is unavailable. Quota.mu
 // guards it.
 type share struct {
-	requests, tokens budget.Share
+	requests, tokens outage.Share
 	open             int
 }
 
@@ -46,7 +46,7 @@ func (q *Quota) TakeShare(poolID string, tokens int64) (*Grant, error) {
 
 // exceeds returns why a share has no room for another call; nil if it has.
 func (q *Quota) exceeds(p *pool, s *share, at time.Duration, tokens int64) *BusyError {
-	part := func(whole int64) int64 { return budget.ShareOf(whole, q.opts.LocalShare) }
+	part := func(whole int64) int64 { return outage.ShareOf(whole, q.opts.LocalShare) }
 	busy := func(reason string, wait time.Duration) *BusyError {
 		return &BusyError{Wait: max(wait, time.Second), Reason: reason, Share: true}
 	}

@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/pricing"
 )
 

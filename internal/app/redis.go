@@ -11,11 +11,10 @@ import (
 	"os"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-	"github.com/llmguard/llmguard/internal/redisconn/driver"
-
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/diagnose"
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/redisconn/driver"
 )
 
 // Connect opens the configured Redis without waiting for it to answer.

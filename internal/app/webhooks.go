@@ -10,11 +10,10 @@ import (
 	"os"
 	"strings"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/alert"
 	"github.com/llmguard/llmguard/internal/batch"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/webhook"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"

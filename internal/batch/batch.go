@@ -22,10 +22,9 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redisconn/asynqdriver"
-
-	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/lua"

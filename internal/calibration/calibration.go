@@ -28,7 +28,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/tokenizer"
 )
 

@@ -10,12 +10,11 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/devstore"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // devKeys are the keys of dev by owner: its users, and "operator".

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/internal/storage/seal"
 	"github.com/llmguard/llmguard/lua"
 )

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/redisconn/driver"
-
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/outage"
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // mostSkew is the maximum clock difference that is not reported.
@@ -219,7 +218,7 @@ func storeSkew(ctx context.Context, rdb redisconn.DB) (time.Duration, bool) {
 	if err != nil {
 		return 0, false
 	}
-	return budget.ClockSkew(asked, time.Now(), there), true
+	return outage.ClockSkew(asked, time.Now(), there), true
 }
 
 func parseInfo(text string) Facts {

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/outage"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -52,7 +52,7 @@ func upstream(ctx context.Context, r *Report, policy *guard.Policy, p *providers
 	took := time.Since(asked).Round(time.Millisecond)
 	if there, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		// The header has whole seconds, and caches in between make it older.
-		if skew := budget.ClockSkew(asked.Add(-2*time.Second), time.Now().Add(time.Second), there); skew.Abs() > time.Minute {
+		if skew := outage.ClockSkew(asked.Add(-2*time.Second), time.Now().Add(time.Second), there); skew.Abs() > time.Minute {
 			r.Add(Warning, fmt.Sprintf("its clock is %s ahead of this machine's", skew.Round(time.Second)),
 				"Synchronize this machine's clock (NTP): prices and key expiry depend on it.")
 		}

@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/lua"
 )
 

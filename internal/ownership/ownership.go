@@ -20,9 +20,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // TTL is how long a provider stores responses, and we their notes.

@@ -11,9 +11,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // Kind is the kind of a thing with its own lifetime.

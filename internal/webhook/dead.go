@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/lua"
 )
 

@@ -21,7 +21,6 @@ import (
 
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redisconn/asynqdriver"
-
 	"github.com/llmguard/llmguard/internal/tasks"
 	"github.com/llmguard/llmguard/queue"
 )

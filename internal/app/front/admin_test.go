@@ -12,9 +12,8 @@ import (
 
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/app/front"
-	"github.com/llmguard/llmguard/internal/redistest"
-
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // door sends requests to the admin handler, each from another address, so that none is

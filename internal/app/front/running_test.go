@@ -15,15 +15,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/budget/ledger"
-	"github.com/llmguard/llmguard/internal/app"
-	"github.com/llmguard/llmguard/internal/app/front"
-
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/app/front"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redisconn/driver"

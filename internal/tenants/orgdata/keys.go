@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmguard/llmguard/internal/redisconn"
-
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/queue"
 )
 

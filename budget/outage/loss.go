@@ -1,4 +1,4 @@
-package budget
+package outage
 
 import (
 	"context"
@@ -13,23 +13,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/llmguard/llmguard/internal/redisconn"
-
-	"github.com/llmguard/llmguard/budget/ledger"
 )
 
 const (
-	// epochKey marks the data of the store. If it is gone, or newer than the one this process
+	// EpochKey marks the data of the store. If it is gone, or newer than the one this process
 	// knows, the data were lost: FLUSHALL, a lost volume, a restart without persistence. On a
 	// cluster it covers only the shard it is on.
-	epochKey = "lg:epoch"
-	// markName is an org's key that records the loss of data its limits suffered: the Unix us of
+	EpochKey = "lg:epoch"
+	// MarkName is an org's key that records the loss of data its limits suffered: the Unix us of
 	// that epoch, or 0. Scripts compare it with what Go believes.
-	markName = "epoch"
-
-	epochLife = 400 * 24 * time.Hour // of both keys after their last use
+	MarkName = "epoch"
+	// MarkLife is how long both keys last after their last use.
+	MarkLife = 400 * 24 * time.Hour
 
 	epochLost     = "lost"     // limits stay closed for the length of their window
 	epochAccepted = "accepted" // an operator let them count from zero
@@ -38,13 +34,9 @@ const (
 // newEpoch uses the store's clock, so that the epoch does not look older than one created earlier
 // by another process.
 func (d *DataLoss) newEpoch(ctx context.Context) (epoch, error) {
-	now := d.clock.now()
-	if d.clock.fake == nil {
-		var err error
-		now, err = d.rdb.Time(ctx).Result()
-		if err != nil {
-			return epoch{}, storeError("look for a loss of data", err)
-		}
+	now, err := d.o.Time(ctx)
+	if err != nil {
+		return epoch{}, Fault("look for a loss of data", err)
 	}
 	return epoch{id: strconv.FormatInt(now.UnixMicro(), 10) + "." + rand.Text(), created: now.UnixMicro()}, nil
 }
@@ -52,20 +44,20 @@ func (d *DataLoss) newEpoch(ctx context.Context) (epoch, error) {
 // currentEpoch returns the store's epoch, creating one if there is none.
 func (d *DataLoss) currentEpoch(ctx context.Context) (epoch, error) {
 	for range 2 {
-		text, err := d.rdb.GetEx(ctx, epochKey, epochLife).Result()
+		text, err := d.o.Redis.GetEx(ctx, EpochKey, MarkLife).Result()
 		if err == nil {
 			return parseEpoch(text), nil
 		}
 		if !redisconn.IsNil(err) {
-			return epoch{}, storeError("look for a loss of data", err)
+			return epoch{}, Fault("look for a loss of data", err)
 		}
 		e, err := d.newEpoch(ctx)
 		if err != nil {
 			return epoch{}, err
 		}
-		made, err := d.rdb.SetNX(ctx, epochKey, e.String(), epochLife).Result()
+		made, err := d.o.Redis.SetNX(ctx, EpochKey, e.String(), MarkLife).Result()
 		if err != nil {
-			return epoch{}, storeError("look for a loss of data", err)
+			return epoch{}, Fault("look for a loss of data", err)
 		}
 		if made {
 			return e, nil
@@ -76,13 +68,7 @@ func (d *DataLoss) currentEpoch(ctx context.Context) (epoch, error) {
 
 // DataLoss detects that the store lost its data, and closes the limits affected.
 type DataLoss struct {
-	rdb     redisconn.DB
-	clock   *clock
-	places  *places
-	log     *slog.Logger
-	emptied prometheus.Counter
-	accept  bool   // Options.OpenAfterLoss
-	file    string // Options.EpochFile
+	o LossOptions
 
 	turn  chan struct{} // held while this process checks
 	began time.Time     // when the last successful check began; guarded by turn
@@ -94,27 +80,35 @@ type DataLoss struct {
 	marks map[string]int64 // of places that suffered a loss
 }
 
-func newDataLoss(
-	rdb redisconn.DB, c *clock, p *places, o Options, emptied prometheus.Counter,
-) *DataLoss {
-	d := &DataLoss{
-		rdb: rdb, clock: c, places: p, log: o.Log, emptied: emptied, accept: o.OpenAfterLoss, file: o.EpochFile,
-		turn: make(chan struct{}, 1), marks: map[string]int64{},
-	}
-	if text, err := os.ReadFile(o.EpochFile); err == nil {
+// LossOptions configure a DataLoss.
+type LossOptions struct {
+	Redis   redisconn.DB
+	Time    func(context.Context) (time.Time, error) // the store's
+	Key     func(place, name string) string
+	Places  func(ctx context.Context, org string, each func(place string) error) error // every place of an org
+	Log     *slog.Logger
+	Metrics *Metrics
+	Accept  bool   // limits count from zero after a loss, instead of being closed
+	File    string // where to keep the epoch between runs of the process; empty: nowhere
+}
+
+// NewDataLoss returns a DataLoss that knows the epoch in the file, if any.
+func NewDataLoss(o LossOptions) *DataLoss {
+	d := &DataLoss{o: o, turn: make(chan struct{}, 1), marks: map[string]int64{}}
+	if text, err := os.ReadFile(o.File); err == nil {
 		d.seen = parseEpoch(strings.TrimSpace(string(text)))
 	}
 	return d
 }
 
-// look compares the store's epoch with the one this process knows, and marks a loss of data that no
+// Look compares the store's epoch with the one this process knows, and marks a loss of data that no
 // process has marked yet.
-func (d *DataLoss) look(ctx context.Context) error {
+func (d *DataLoss) Look(ctx context.Context) error {
 	asked := time.Now()
 	select { // two concurrent checks could each trust the other's epoch
 	case d.turn <- struct{}{}:
 	case <-ctx.Done():
-		return storeError("look for a loss of data", ctx.Err())
+		return Fault("look for a loss of data", ctx.Err())
 	}
 	defer func() { <-d.turn }()
 	if d.began.After(asked) {
@@ -134,11 +128,11 @@ func (d *DataLoss) look(ctx context.Context) error {
 			}
 		}
 		e.state = epochLost
-		if d.accept {
+		if d.o.Accept {
 			e.state = epochAccepted
 		}
-		if err := d.rdb.Set(ctx, epochKey, e.String(), epochLife).Err(); err != nil {
-			return storeError("mark a loss of data", err)
+		if err := d.o.Redis.Set(ctx, EpochKey, e.String(), MarkLife).Err(); err != nil {
+			return Fault("mark a loss of data", err)
 		}
 	}
 	d.saw(e, lost)
@@ -159,20 +153,20 @@ func (d *DataLoss) saw(e epoch, lost bool) {
 	changed := d.seen.id != e.id
 	d.seen, d.at, d.fresh = e, time.Now(), d.fresh || lost
 	d.mu.Unlock()
-	if changed && d.file != "" {
-		if err := writeWhole(d.file, e.id+"\n"); err != nil {
-			d.log.Warn("store epoch not saved, data loss during a restart would go unnoticed", "err", err)
+	if changed && d.o.File != "" {
+		if err := writeWhole(d.o.File, e.id+"\n"); err != nil {
+			d.o.Log.Warn("store epoch not saved, data loss during a restart would go unnoticed", "err", err)
 		}
 	}
 	if !lost {
 		return
 	}
-	d.emptied.Inc()
+	d.o.Metrics.emptied.Inc()
 	after := "limits stay closed for the length of their window; reopen them with: llmguard limits reopen"
 	if e.state == epochAccepted {
 		after = "limits count from zero"
 	}
-	d.log.Error("redis lost its data: limits, holds, ledger and jobs are gone", "after", after)
+	d.o.Log.Error("redis lost its data: limits, holds, ledger and jobs are gone", "after", after)
 }
 
 // writeWhole replaces a file with one that contains text.
@@ -196,7 +190,7 @@ func writeWhole(name, text string) error {
 func (d *DataLoss) takeFresh(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, watchEvery)
 	defer cancel()
-	if d.look(ctx) != nil {
+	if d.Look(ctx) != nil {
 		return false
 	}
 	d.mu.Lock()
@@ -206,8 +200,8 @@ func (d *DataLoss) takeFresh(ctx context.Context) bool {
 	return fresh
 }
 
-// mark returns the loss that, as far as this process knows, the limits in a place suffered.
-func (d *DataLoss) mark(place string) int64 {
+// Mark returns the loss that, as far as this process knows, the limits in a place suffered.
+func (d *DataLoss) Mark(place string) int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.marks[place]
@@ -223,19 +217,19 @@ func (d *DataLoss) setMark(place string, mark int64) {
 	}
 }
 
-// settleMark resolves the mark that a script found: none (below 0), or a different one than this
+// SettleMark resolves the mark that a script found: none (below 0), or a different one than this
 // process believed. A place without a mark is new, or its data were lost.
-func (d *DataLoss) settleMark(ctx context.Context, place string, mark int64) error {
-	if err := d.look(ctx); err != nil {
+func (d *DataLoss) SettleMark(ctx context.Context, place string, mark int64) error {
+	if err := d.Look(ctx); err != nil {
 		return err
 	}
 	if mark < 0 {
-		name := ledger.Key(place, markName)
-		pipe := d.rdb.Pipeline()
-		pipe.SetNX(ctx, name, d.known().lostAt(), epochLife)
+		name := d.o.Key(place, MarkName)
+		pipe := d.o.Redis.Pipeline()
+		pipe.SetNX(ctx, name, d.known().lostAt(), MarkLife)
 		now := pipe.Get(ctx, name)
 		if err := pipe.Exec(ctx); err != nil {
-			return storeError("mark org", err)
+			return Fault("mark org", err)
 		}
 		var err error
 		mark, err = now.Int64()
@@ -247,19 +241,19 @@ func (d *DataLoss) settleMark(ctx context.Context, place string, mark int64) err
 	return nil
 }
 
-// read loads the mark of a place and the epoch from the store, unless this process has just seen that
+// Read loads the mark of a place and the epoch from the store, unless this process has just seen that
 // nothing is lost.
-func (d *DataLoss) read(ctx context.Context, place string) error {
+func (d *DataLoss) Read(ctx context.Context, place string) error {
 	d.mu.Lock()
 	sound := time.Since(d.at) < 3*watchEvery && d.seen.lostAt() == 0
 	d.mu.Unlock()
 	if sound {
 		return nil
 	}
-	pipe := d.rdb.Pipeline()
-	found, mark := pipe.Get(ctx, epochKey), pipe.Get(ctx, ledger.Key(place, markName))
+	pipe := d.o.Redis.Pipeline()
+	found, mark := pipe.Get(ctx, EpochKey), pipe.Get(ctx, d.o.Key(place, MarkName))
 	if err := pipe.Exec(ctx); err != nil && !redisconn.IsNil(err) {
-		return storeError("read loss of data", err)
+		return Fault("read loss of data", err)
 	}
 	e := parseEpoch(found.Val())
 	if d.known().id == "" {
@@ -275,52 +269,27 @@ func (d *DataLoss) read(ctx context.Context, place string) error {
 	return nil
 }
 
-// closedUntil returns when a limit in a place reopens after a loss of data: when everything that may
-// have been charged to it would have left it. Zero means it is not closed.
-func (d *DataLoss) closedUntil(place string, l *Limit, now time.Time) time.Time {
-	d.mu.Lock()
-	at := d.marks[place]
-	lost := at > 0 && at == d.seen.lostAt()
-	d.mu.Unlock()
-	if !lost || l.Metric == Concurrency { // open calls are in no window
-		return time.Time{}
-	}
-	until := time.UnixMicro(at).Add(l.Shape.Span())
-	if l.Shape.Kind == Once {
-		until = l.Shape.Until
-		if began := until.Add(-l.Shape.Window); began.UnixMicro() > at {
-			return time.Time{} // created after the loss
-		}
-	}
-	if l.Shape.Kind == Fixed || l.Shape.Kind == Calendar {
-		p, zone, err := l.Shape.period()
-		if err == nil {
-			until = p.boundaries(zone, time.UnixMicro(at)).to
-		}
-	}
-	if !until.After(now) {
-		return time.Time{}
-	}
-	return until
-}
+// Found returns when the store was last found to have lost its data, in us; 0: never, or an operator accepted the
+// loss.
+func (d *DataLoss) Found() int64 { return d.known().lostAt() }
 
-// closed updates a status: its limit is closed until the given instant.
-func (st *Status) closed(until, now time.Time) {
-	if until.IsZero() {
-		return
+// LostAt returns the loss of data that closes the limits in a place, in us; 0 if there is none, or if an
+// operator let them count from zero.
+func (d *DataLoss) LostAt(place string) int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if at := d.marks[place]; at == d.seen.lostAt() {
+		return at
 	}
-	st.ClosedUntil, st.Remaining, st.Reset = until, 0, max(st.Reset, until.Sub(now))
-	if st.Refused && !st.Never {
-		st.Wait = until.Sub(now)
-	}
+	return 0
 }
 
 // At returns when the store was found to have lost its data, if that closes limits; zero if it has
 // not, or if an operator accepted the loss.
 func (d *DataLoss) At(ctx context.Context) (time.Time, error) {
-	text, err := d.rdb.Get(ctx, epochKey).Result()
+	text, err := d.o.Redis.Get(ctx, EpochKey).Result()
 	if err != nil && !redisconn.IsNil(err) {
-		return time.Time{}, storeError("read loss of data", err)
+		return time.Time{}, Fault("read loss of data", err)
 	}
 	if at := parseEpoch(text).lostAt(); at > 0 {
 		return time.UnixMicro(at), nil
@@ -330,12 +299,9 @@ func (d *DataLoss) At(ctx context.Context) (time.Time, error) {
 
 // Reopen lets the limits of an org that were closed after a loss of data count from zero.
 func (d *DataLoss) Reopen(ctx context.Context, org string) error {
-	if !ledger.ValidOrg(org) {
-		return fmt.Errorf("budget: org id %q is empty or has braces or #", org)
-	}
-	return d.places.each(ctx, org, func(place string) error {
-		if err := d.rdb.Set(ctx, ledger.Key(place, markName), 0, epochLife).Err(); err != nil {
-			return storeError("reopen", err)
+	return d.o.Places(ctx, org, func(place string) error {
+		if err := d.o.Redis.Set(ctx, d.o.Key(place, MarkName), 0, MarkLife).Err(); err != nil {
+			return Fault("reopen", err)
 		}
 		d.setMark(place, 0)
 		return nil
@@ -345,17 +311,17 @@ func (d *DataLoss) Reopen(ctx context.Context, org string) error {
 // ReopenAll lets the limits of all orgs and the spend caps that were closed after a loss of data
 // count from zero. All processes follow within two seconds.
 func (d *DataLoss) ReopenAll(ctx context.Context) error {
-	text, err := d.rdb.Get(ctx, epochKey).Result()
+	text, err := d.o.Redis.Get(ctx, EpochKey).Result()
 	if err != nil && !redisconn.IsNil(err) {
-		return storeError("reopen", err)
+		return Fault("reopen", err)
 	}
 	e := parseEpoch(text)
 	if e.lostAt() == 0 {
 		return nil
 	}
 	e.state = epochAccepted
-	if err := d.rdb.Set(ctx, epochKey, e.String(), epochLife).Err(); err != nil {
-		return storeError("reopen", err)
+	if err := d.o.Redis.Set(ctx, EpochKey, e.String(), MarkLife).Err(); err != nil {
+		return Fault("reopen", err)
 	}
 	d.saw(e, false)
 	return nil

@@ -124,7 +124,7 @@ func TestJournalOutlivesTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := openJournaled(t, server, dir, Options{})
-	if n, _ := c.Deferred.kept(); n != 3 {
+	if n, _ := c.Deferred.Kept(); n != 3 {
 		t.Fatalf("%d are found, want 3", n)
 	}
 	c.replay(t, 0)
@@ -239,7 +239,7 @@ func TestRunReplays(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Restart()
-	redistest.Eventually(t, "all is written", func() bool { n, _ := a.Deferred.kept(); return n == 0 })
+	redistest.Eventually(t, "all is written", func() bool { n, _ := a.Deferred.Kept(); return n == 0 })
 	cancel()
 	redistest.Came(t, ended)
 	stands(t, a.Store, 60, 1)

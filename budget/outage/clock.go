@@ -1,4 +1,4 @@
-package budget
+package outage
 
 import (
 	"sync"
@@ -9,15 +9,16 @@ import (
 // as a jump.
 const mostStep = 500 * time.Millisecond
 
-// storeClock watches the clock that limits use.
-type storeClock struct {
+// StoreClock watches the clocks of the servers, which limits use. It is safe for concurrent use.
+type StoreClock struct {
 	start time.Time
 
 	mu   sync.Mutex
 	seen map[string]clockSeen // by server
 }
 
-func newStoreClock() *storeClock { return &storeClock{start: time.Now(), seen: map[string]clockSeen{}} }
+// NewStoreClock returns a StoreClock that has not read any server yet.
+func NewStoreClock() *StoreClock { return &StoreClock{start: time.Now(), seen: map[string]clockSeen{}} }
 
 // clockSeen is a server's clock when it was last read.
 type clockSeen struct {
@@ -27,9 +28,9 @@ type clockSeen struct {
 	at    time.Time
 }
 
-// read records a server's clock that was read between two instants of ours. It returns how far that
+// Read records a server's clock that was read between two instants of ours. It returns how far that
 // clock jumped since the last reading.
-func (c *storeClock) read(server string, asked, answered, there time.Time) (jump time.Duration) {
+func (c *StoreClock) Read(server string, asked, answered, there time.Time) (jump time.Duration) {
 	rtt := answered.Sub(asked)
 	now := clockSeen{
 		ahead: there.Sub(c.start.Round(0)) - asked.Sub(c.start) - rtt/2, skew: ClockSkew(asked, answered, there),
@@ -45,8 +46,8 @@ func (c *storeClock) read(server string, asked, answered, there time.Time) (jump
 	return 0
 }
 
-// skew returns the largest skew of all servers that answered within the last minute.
-func (c *storeClock) skew() time.Duration {
+// Skew returns the largest skew of all servers that answered within the last minute.
+func (c *StoreClock) Skew() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var most time.Duration

@@ -1,66 +1,26 @@
 package budget
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/budget/outage"
 	"github.com/llmguard/llmguard/internal/redisconn/driver"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
-
-func numbered(i int) Settle {
-	return Settle{Hold: &Hold{ID: fmt.Sprint(i), Statuses: make([]Status, 3)}}
-}
-
-// TestTailRing: the ring keeps the newest endings in order and drops old ones.
-func TestTailRing(t *testing.T) {
-	ring := recentSettles{span: time.Minute}
-	wants := func(from, to int) {
-		t.Helper()
-		list := ring.list()
-		if len(list) != to-from {
-			t.Fatalf("%d are remembered, want %d to %d", len(list), from, to)
-		}
-		for i, r := range list {
-			if r.Hold.ID != fmt.Sprint(from+i) || r.Hold.Statuses != nil {
-				t.Fatalf("at %d: %+v", i, r.Hold)
-			}
-		}
-	}
-	for i := range 1000 {
-		ring.answered(numbered(i), nil)
-	}
-	ring.answered(numbered(-1), ErrUnavailable)
-	wants(0, 1000)
-	middle := time.Now()
-	for i := 1000; i < 1500; i++ {
-		ring.answered(numbered(i), nil)
-	}
-	ring.forget(middle)
-	wants(1000, 1500)
-	for i := 1500; i < 1000+tailMost+300; i++ {
-		ring.answered(numbered(i), nil)
-	}
-	wants(1300, 1300+tailMost)
-	ring.forget(time.Now().Add(time.Second))
-	wants(0, 0)
-	if ring.ring != nil {
-		t.Error("an empty ring keeps its memory")
-	}
-	off := recentSettles{span: -1}
-	if off.answered(numbered(1), nil); off.n != 0 {
-		t.Error("remembered although it is off")
-	}
-}
 
 // TestTailMemory logs the memory of an ended call while it is remembered.
 func TestTailMemory(t *testing.T) {
@@ -79,7 +39,7 @@ func TestTailMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.recent.answered(Settle{h, &Settlement{Actual: cost(3), UpstreamID: fmt.Sprintf("req_%032d", i)}}, nil)
+		remember(s.recent, Settle{h, &Settlement{Actual: cost(3), UpstreamID: fmt.Sprintf("req_%032d", i)}}, nil)
 	}
 	each := (heap() - before) / n
 	t.Logf("%d bytes a call with %d limits", each, len(journalLimits))
@@ -114,13 +74,14 @@ func (l *failedLooks) another(t *testing.T) {
 
 // answeredAt sets when the remembered endings were answered: the first at one instant, the rest at
 // another.
-func (t *recentSettles) answeredAt(first, others time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i := range t.n {
-		t.ring[(t.head+i)%len(t.ring)].at = others
+func answeredAt(recent *outage.Recent[Settle], first, others time.Time) {
+	list := recent.List()
+	recent.Forget(time.Now().Add(time.Hour))
+	at := first
+	for _, r := range list {
+		recent.Answered(r.Ending, at)
+		at = others
 	}
-	t.ring[t.head].at = first
 }
 
 // TestTailOfAnEmptiedStore: a Redis that comes back empty gets the endings that it answered
@@ -129,7 +90,8 @@ func (t *recentSettles) answeredAt(first, others time.Time) {
 func TestTailOfAnEmptiedStore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := openJournaled(t, server, t.TempDir(), Options{Tail: time.Minute, Horizon: time.Hour})
+	var log bytes.Buffer
+	s := openJournaled(t, server, t.TempDir(), Options{Tail: time.Minute, Horizon: time.Hour, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	failed := &failedLooks{}
 	driver.Client(s.rdb).AddHook(failed)
 	if _, err := s.Settle(t.Context(), s.take(t, idAt(time.Now(), 9), 7), Settlement{Actual: cost(7)}); err != nil {
@@ -145,23 +107,21 @@ func TestTailOfAnEmptiedStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	stands(t, s.Store, 67, 2)
+	s.watcher.Step(t.Context()) // knows the store
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	redistest.Eventually(t, "the store is known", func() bool { s.recent.mu.Lock(); defer s.recent.mu.Unlock(); return s.recent.known })
 	server.Kill()
 	failed.another(t) // no check that still found the store is in progress
-	s.recent.answeredAt(time.Now().Add(-2*time.Hour), time.Now().Add(-2*s.recent.span))
+	answeredAt(s.recent, time.Now().Add(-2*time.Hour), time.Now().Add(-2*s.opts.Tail))
 	failed.another(t)
 	server.Restart()
-	redistest.Eventually(t, "the tail is written again", func() bool { s.recent.mu.Lock(); defer s.recent.mu.Unlock(); return !s.recent.done.IsZero() })
+	redistest.Eventually(t, "the tail is written again", func() bool { return !s.watcher.Done().IsZero() })
 	cancel()
 	redistest.Came(t, ended)
 	stands(t, s.Store, 60, 1)
-	s.recent.mu.Lock()
-	defer s.recent.mu.Unlock()
-	if m := s.recent.last; m.calls != 4 || m.forgotten != 3 || m.tooOld != 1 {
-		t.Errorf("got %d calls, %d forgotten, %d too old; want 4, 3, 1", m.calls, m.forgotten, m.tooOld)
+	if text := log.String(); !strings.Contains(text, "calls=4 forgotten=3 ") || !strings.Contains(text, " too_old=1\n") {
+		t.Errorf("logged %s; want 4 calls, 3 forgotten, 1 too old", text)
 	}
 }
 
@@ -170,26 +130,31 @@ func TestTailOfAnEmptiedStore(t *testing.T) {
 func TestStoreEmptied(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithAOF(), redistest.WithArgs("--appendfsync", "always"))
-	s := openJournaled(t, server, t.TempDir(), Options{})
+	reg := prometheus.NewRegistry()
+	s := openJournaled(t, server, t.TempDir(), Options{Metrics: reg})
+	losses := func(want float64) {
+		t.Helper()
+		text := fmt.Sprintf("# HELP %[1]s Times that this process found that the store had lost its data.\n# TYPE %[1]s counter\n%[1]s %v\n",
+			"llmguard_budget_store_emptied_total", want)
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(text), "llmguard_budget_store_emptied_total"); err != nil {
+			t.Error(err)
+		}
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	defer func() { cancel(); redistest.Came(t, ended) }()
-	mended := func() time.Time { s.recent.mu.Lock(); defer s.recent.mu.Unlock(); return s.recent.done }
-	redistest.Eventually(t, "the store has an epoch", func() bool { return server.Client().Exists(t.Context(), epochKey).Val() == 1 })
+	mended := s.watcher.Done
+	redistest.Eventually(t, "the store has an epoch", func() bool { return server.Client().Exists(t.Context(), outage.EpochKey).Val() == 1 })
 	if _, err := s.Settle(t.Context(), s.take(t, idAt(time.Now(), 1), 100), Settlement{Actual: cost(60)}); err != nil {
 		t.Fatal(err)
 	}
 	server.Restart()
 	redistest.Eventually(t, "the restart is noticed", func() bool { return !mended().IsZero() })
-	if n := testutil.ToFloat64(s.Deferred.metrics.emptied); n != 0 {
-		t.Errorf("a restart is taken for %v losses", n)
-	}
+	losses(0)
 	last := mended()
 	server.FlushAll()
 	redistest.Eventually(t, "the loss is noticed", func() bool { return mended().After(last) })
-	if n := testutil.ToFloat64(s.Deferred.metrics.emptied); n != 1 {
-		t.Errorf("counted %v losses", n)
-	}
+	losses(1)
 	stands(t, s.Store, 60, 1)
 }

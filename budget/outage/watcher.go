@@ -1,4 +1,4 @@
-package budget
+package outage
 
 import (
 	"context"
@@ -13,29 +13,44 @@ import (
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
-// watcher detects that the store changed, after a failover or a restart, and writes again what the
+const (
+	watchEvery   = time.Second      // between checks of the store's identity
+	recentMargin = 30 * time.Second // before the horizon; older endings are not written again
+)
+
+// Watcher detects that the store changed, after a failover or a restart, and writes again what the
 // new one may have lost. It also reads the clocks of the servers.
-type watcher struct {
-	rdb     redisconn.DB
-	settler *settler
-	recent  *recentSettles
-	loss    *DataLoss
-	clocks  *storeClock
-	metrics outageMetrics
-	log     *slog.Logger
-	horizon time.Duration // Options.Horizon
+type Watcher[E, R any] struct {
+	Redis   redisconn.DB
+	Write   func(ctx context.Context, endings []E) []Written[R]
+	Recent  *Recent[E]
+	Loss    *DataLoss
+	Clocks  *StoreClock
+	Metrics *Metrics
+	Log     *slog.Logger
+	Horizon time.Duration // for so long the store recognizes a repetition
 
 	servers map[string]bool // found in the last step
-	again   bool            // the recent settles have to be written again
+	again   bool            // the recent endings have to be written again
+
+	mu   sync.Mutex
+	done time.Time // when they were last written again; zero: never
 }
 
-// run checks the identity of the store once a second, and writes the tail again when it changed,
-// after a failover or a restart. It is part of Run.
-func (w *watcher) run(ctx context.Context) {
+// Done returns when the recent endings were last written again; zero: never.
+func (w *Watcher[E, R]) Done() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.done
+}
+
+// Run checks the identity of the store once a second, and writes the recent endings again when it
+// changed, after a failover or a restart, until ctx ends.
+func (w *Watcher[E, R]) Run(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
-		w.step(ctx)
+		w.Step(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -44,25 +59,24 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// step is one round of run.
-func (w *watcher) step(ctx context.Context) {
-	t, now := w.recent, time.Now()
-	found, err := w.identities(ctx)
+// Step is one round of Run.
+func (w *Watcher[E, R]) Step(ctx context.Context) {
+	t, now := w.Recent, time.Now()
+	found, err := w.Servers(ctx)
 	if err == nil {
 		if w.servers != nil && news(w.servers, found) {
 			w.again = true
 			t.renewed()
 		}
 		w.servers = found
-		w.again = w.loss.takeFresh(ctx) || w.again
-		t.see()
+		w.again = w.Loss.takeFresh(ctx) || w.again
 	}
-	if w.again && w.replay(ctx) == nil {
+	if w.again && w.Replay(ctx) == nil {
 		w.again = false
 	}
 	// Endings answered while the store was unreachable are kept, however long that lasts.
 	if err == nil && !w.again {
-		t.forget(t.until(now, w.horizon))
+		t.Forget(t.Until(now, w.Horizon))
 	}
 }
 
@@ -76,14 +90,14 @@ func news(known, found map[string]bool) bool {
 	return false
 }
 
-// identities returns the identities of the store's primaries. They change after a restart or a
+// Servers returns the identities of the store's primaries. They change after a restart or a
 // failover.
-func (w *watcher) identities(ctx context.Context) (map[string]bool, error) {
+func (w *Watcher[E, R]) Servers(ctx context.Context) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, watchEvery)
 	defer cancel()
 	found := map[string]bool{}
 	var mu sync.Mutex
-	return found, w.rdb.EachPrimary(ctx, func(ctx context.Context, c redisconn.DB) error {
+	return found, w.Redis.EachPrimary(ctx, func(ctx context.Context, c redisconn.DB) error {
 		id, err := w.identity(ctx, c)
 		mu.Lock()
 		defer mu.Unlock()
@@ -95,12 +109,12 @@ func (w *watcher) identities(ctx context.Context) (map[string]bool, error) {
 // identity returns a server's run id and the id of its replication history, which changes when a
 // replica becomes a primary. Servers that do not report these are all considered the same. It also
 // reads the server's clock and its replicas.
-func (w *watcher) identity(ctx context.Context, c redisconn.DB) (string, error) {
+func (w *Watcher[E, R]) identity(ctx context.Context, c redisconn.DB) (string, error) {
 	pipe := c.Pipeline()
 	clock, asked := pipe.Time(ctx), time.Now()
 	server, replication := pipe.Info(ctx, "server"), pipe.Info(ctx, "replication")
 	if err := pipe.Exec(ctx); err != nil {
-		if unavailable(err) {
+		if Unreachable(err) {
 			return "", err
 		}
 		return "", nil
@@ -124,7 +138,7 @@ func (w *watcher) identity(ctx context.Context, c redisconn.DB) (string, error) 
 			}
 		}
 	}
-	w.recent.replicated(c.Name(), asked, offset, replica, backlog)
+	w.Recent.replicated(c.Name(), asked, offset, replica, backlog)
 	return id, nil
 }
 
@@ -134,48 +148,48 @@ type replayReport struct {
 	oldest                   time.Time // when the oldest forgotten ending had been answered
 }
 
-// replay writes again what the store answered recently.
-func (w *watcher) replay(ctx context.Context) error {
-	list := w.recent.list()
+// Replay writes again what the store answered recently.
+func (w *Watcher[E, R]) Replay(ctx context.Context) error {
+	list := w.Recent.List()
 	m := replayReport{calls: len(list)}
-	since := time.Now().Add(tailMargin - w.horizon)
-	list = slices.DeleteFunc(list, func(r remembered) bool {
-		return r.at.Before(since) // its tombstone may be gone, and then it looks like a new ending
+	since := time.Now().Add(recentMargin - w.Horizon)
+	list = slices.DeleteFunc(list, func(r Remembered[E]) bool {
+		return r.At.Before(since) // its tombstone may be gone, and then it looks like a new ending
 	})
 	m.tooOld = m.calls - len(list)
 	for len(list) > 0 {
-		n := min(len(list), replayFlight)
+		n := min(len(list), flightSize)
 		if err := w.writeAgain(ctx, list[:n], &m); err != nil {
 			return err
 		}
 		list = list[n:]
 	}
-	w.recent.mu.Lock()
-	w.recent.done, w.recent.last = time.Now(), m
-	w.recent.mu.Unlock()
-	w.log.Warn("store restarted or replaced, recent settlements written again",
+	w.mu.Lock()
+	w.done = time.Now()
+	w.mu.Unlock()
+	w.Log.Warn("store restarted or replaced, recent settlements written again",
 		"calls", m.calls, "forgotten", m.forgotten, "forgotten_since", m.oldest, "too_old", m.tooOld)
 	return nil
 }
 
 // writeAgain writes a batch of the tail; an error means that the store is unreachable.
-func (w *watcher) writeAgain(ctx context.Context, list []remembered, m *replayReport) error {
+func (w *Watcher[E, R]) writeAgain(ctx context.Context, list []Remembered[E], m *replayReport) error {
 	once, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
-	endings := make([]Settle, len(list))
+	endings := make([]E, len(list))
 	for i, r := range list {
-		endings[i] = r.Settle
+		endings[i] = r.Ending
 	}
-	for i, done := range w.settler.all(once, endings) {
+	for i, done := range w.Write(once, endings) {
 		if errors.Is(done.Err, ErrUnavailable) || ctx.Err() != nil {
 			return done.Err
 		}
-		what := result(done)
-		w.metrics.replayed.WithLabelValues("tail", what).Inc()
+		what := done.result()
+		w.Metrics.replayed.WithLabelValues("tail", what).Inc()
 		if what == "new" {
 			m.forgotten++
-			if m.oldest.IsZero() || list[i].at.Before(m.oldest) {
-				m.oldest = list[i].at
+			if m.oldest.IsZero() || list[i].At.Before(m.oldest) {
+				m.oldest = list[i].At
 			}
 		}
 	}
@@ -183,13 +197,13 @@ func (w *watcher) writeAgain(ctx context.Context, list []remembered, m *replayRe
 }
 
 // readClock records the clock of a server and reports a jump.
-func (w *watcher) readClock(server string, asked, there time.Time) {
-	if jump := w.clocks.read(server, asked, time.Now(), there); jump != 0 {
+func (w *Watcher[E, R]) readClock(server string, asked, there time.Time) {
+	if jump := w.Clocks.Read(server, asked, time.Now(), there); jump != 0 {
 		w.clockJumped(jump)
 	}
 }
 
-func (w *watcher) clockJumped(by time.Duration) {
-	w.metrics.clockSteps.Inc()
-	w.log.Error("redis clock jumped, limits and leases depend on it", "by", by, "skew", w.clocks.skew())
+func (w *Watcher[E, R]) clockJumped(by time.Duration) {
+	w.Metrics.clockSteps.Inc()
+	w.Log.Error("redis clock jumped, limits and leases depend on it", "by", by, "skew", w.Clocks.Skew())
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/budget/outage"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
@@ -134,7 +135,7 @@ func TestReopen(t *testing.T) {
 	if err := operator.DataLoss.ReopenAll(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.DataLoss.look(ctx); err != nil { // as the watcher does once a second
+	if err := g.DataLoss.Look(ctx); err != nil { // as the watcher does once a second
 		t.Fatal(err)
 	}
 	closed("all reopened", false, false)
@@ -168,7 +169,7 @@ func TestLossBetweenProcesses(t *testing.T) {
 	limit := costLimit("win", Org, hour(100))
 	f := newFixture(t, rdb, Options{EpochFile: file})
 	f.hold(ctx, []Limit{limit}, 10)
-	backup := rdb.Get(ctx, epochKey).Val()
+	backup := rdb.Get(ctx, outage.EpochKey).Val()
 	next := func() *fixture {
 		s := newFixture(t, rdb, Options{EpochFile: file})
 		s.org = f.org
@@ -183,8 +184,8 @@ func TestLossBetweenProcesses(t *testing.T) {
 		t.Fatal("a restart without data closes nothing")
 	}
 	rdb.FlushAll(ctx)
-	rdb.Set(ctx, epochKey, backup, 0)
-	rdb.Set(ctx, ledger.Key(f.org, markName), 0, 0)
+	rdb.Set(ctx, outage.EpochKey, backup, 0)
+	rdb.Set(ctx, ledger.Key(f.org, outage.MarkName), 0, 0)
 	if e := next().refusedBy(ctx, limit); e != nil {
 		t.Fatalf("a backup was restored: %v", e)
 	}
@@ -196,7 +197,7 @@ func TestStoreOfAnOlderVersion(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, shared(t), Options{})
 	limit := costLimit("win", Org, hour(100))
-	f.rdb.Set(ctx, epochKey, "2EWWTDSQNHP5FVOYBSLKJ3YAAA", 0)
+	f.rdb.Set(ctx, outage.EpochKey, "2EWWTDSQNHP5FVOYBSLKJ3YAAA", 0)
 	f.hold(ctx, []Limit{limit}, 10)
 	f.used(ctx, []Limit{limit}, [2]int64{10, 10})
 	f.rdb.FlushAll(ctx)

@@ -1,4 +1,4 @@
-package guard
+package outage
 
 import (
 	"context"
@@ -9,28 +9,33 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
-
-	"github.com/llmguard/llmguard/budget"
 )
 
-// health distinguishes an unavailable store from a slow process. When a decision has waited
+// Health distinguishes an unavailable store from a slow process. When a decision has waited
 // for its deadline, a ping checks whether the store answers at all; if so, the decision
 // keeps waiting. It is safe for concurrent use.
-type health struct {
+type Health struct {
 	ping func(ctx context.Context, tag string) error
 
 	mu    sync.Mutex
-	pings map[string]*ping // in progress, by hash tag
+	pings map[string]*pinging // in progress, by hash tag
 }
 
-type ping struct {
+// NewHealth returns a Health that pings the server of a hash tag with ping.
+func NewHealth(ping func(ctx context.Context, tag string) error) *Health {
+	return &Health{ping: ping, pings: map[string]*pinging{}}
+}
+
+// pinging is a ping in progress.
+type pinging struct {
 	done chan struct{}
 	err  error
 }
 
+// Why a Bound context ended.
 var (
-	errSilent = fmt.Errorf("%w: it does not answer a ping", budget.ErrUnavailable)
-	errLate   = fmt.Errorf("%w: it answers, but this process is overloaded", budget.ErrUnavailable)
+	ErrSilent = fmt.Errorf("%w: it does not answer a ping", ErrUnavailable)
+	ErrLate   = fmt.Errorf("%w: it answers, but this process is overloaded", ErrUnavailable)
 )
 
 const (
@@ -44,11 +49,11 @@ const (
 
 // answers checks whether the store answers, sharing a ping with concurrent checks of the
 // tag.
-func (h *health) answers(ctx context.Context, tag string) error {
+func (h *Health) answers(ctx context.Context, tag string) error {
 	h.mu.Lock()
 	p := h.pings[tag]
 	if p == nil {
-		p = &ping{done: make(chan struct{})}
+		p = &pinging{done: make(chan struct{})}
 		h.pings[tag] = p
 		go h.run(context.WithoutCancel(ctx), tag, p)
 	}
@@ -60,14 +65,14 @@ func (h *health) answers(ctx context.Context, tag string) error {
 		case <-time.After(pingStep):
 		}
 	}
-	return errSilent
+	return ErrSilent
 }
 
-func (h *health) run(ctx context.Context, tag string, p *ping) {
+func (h *Health) run(ctx context.Context, tag string, p *pinging) {
 	ctx, cancel := context.WithTimeout(ctx, pingMost)
 	defer cancel()
 	if err := h.ping(ctx, tag); err != nil {
-		p.err = fmt.Errorf("%w: %w", errSilent, err)
+		p.err = fmt.Errorf("%w: %w", ErrSilent, err)
 	}
 	h.mu.Lock()
 	delete(h.pings, tag)
@@ -75,8 +80,8 @@ func (h *health) run(ctx context.Context, tag string, p *ping) {
 	close(p.done)
 }
 
-// allAnswer checks whether the servers of all tags answer.
-func (h *health) allAnswer(ctx context.Context, tags []string) error {
+// Answer checks whether the servers of all tags answer.
+func (h *Health) Answer(ctx context.Context, tags []string) error {
 	for _, tag := range tags {
 		if err := h.answers(ctx, tag); err != nil {
 			return err
@@ -85,10 +90,10 @@ func (h *health) allAnswer(ctx context.Context, tags []string) error {
 	return nil
 }
 
-// bound returns a context for one decision. It ends when the store has not answered within
+// Bound returns a context for one decision. It ends when the store has not answered within
 // the deadline and then fails a ping of one of the tags. The tags are those of the keys
 // involved (an org's, a pool's, a spend cap's), which may be on different servers.
-func (h *health) bound(ctx context.Context, deadline time.Duration,
+func (h *Health) Bound(ctx context.Context, deadline time.Duration,
 	tags ...string,
 ) (context.Context, context.CancelFunc) {
 	inner, cancel := context.WithCancelCause(ctx)
@@ -101,9 +106,9 @@ func (h *health) bound(ctx context.Context, deadline time.Duration,
 
 // doubt waits until the store is silent, or until the decision has taken too long anyway.
 // It returns nil if ctx ends first.
-func (h *health) doubt(ctx context.Context, tags []string) error {
+func (h *Health) doubt(ctx context.Context, tags []string) error {
 	for late := time.Now().Add(lateMost); time.Now().Before(late); {
-		if err := h.allAnswer(ctx, tags); err != nil {
+		if err := h.Answer(ctx, tags); err != nil {
 			return err
 		}
 		select {
@@ -112,7 +117,7 @@ func (h *health) doubt(ctx context.Context, tags []string) error {
 		case <-time.After(pingStep * pingSteps):
 		}
 	}
-	return errLate
+	return ErrLate
 }
 
 // bounded is a context that reports an exceeded deadline if its cause is the store's
@@ -121,29 +126,29 @@ type bounded struct{ context.Context }
 
 func (c bounded) Err() error {
 	err := c.Context.Err()
-	if err != nil && errors.Is(context.Cause(c.Context), budget.ErrUnavailable) {
+	if err != nil && errors.Is(context.Cause(c.Context), ErrUnavailable) {
 		return context.DeadlineExceeded
 	}
 	return err
 }
 
-// judge returns what an error of the store means for the circuit: nil if the store answers,
-// even if late or full, and errSilent if it does not.
-func (h *health) judge(ctx context.Context, err error, tags ...string) error {
-	if !errors.Is(err, budget.ErrUnavailable) {
+// Judge returns what an error of the store means for the circuit: nil if the store answers,
+// even if late or full, and ErrSilent if it does not.
+func (h *Health) Judge(ctx context.Context, err error, tags ...string) error {
+	if !errors.Is(err, ErrUnavailable) {
 		return err
 	}
-	if errors.Is(err, budget.ErrFull) {
+	if errors.Is(err, ErrFull) {
 		return nil
 	}
 	var slow net.Error
 	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errSilent):
+	case errors.Is(cause, ErrSilent):
 		return cause
-	case errors.Is(cause, errLate):
+	case errors.Is(cause, ErrLate):
 		return nil
 	case errors.As(err, &slow) && slow.Timeout(), redisconn.PoolTimeout(err):
-		return h.allAnswer(ctx, tags)
+		return h.Answer(ctx, tags)
 	}
 	return err
 }
