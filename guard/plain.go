@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/responses"
+	"github.com/llmguard/llmguard/internal/neutral"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
@@ -54,7 +54,8 @@ func (e *upstreamCall) translated(chat []byte, kept *spool.Buffer) ([]byte, erro
 	if err := verdict(a, chat); err != nil {
 		return nil, err
 	}
-	body, err := responses.Answer(chat, e.reply())
+	from, to := e.wires(false)
+	body, err := neutral.Whole(chat, from, to)
 	if err == nil {
 		err = kept.Replace(body)
 	}

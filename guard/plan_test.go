@@ -37,7 +37,7 @@ func planner(t *testing.T, own string, unknown *pricing.Entry) (*Guard, Caller) 
 	return New(Options{Policy: &Policy{Catalogue: catalogue, UnknownPrice: unknown, Providers: set}}), Caller{Org: &Org{Org: settings.Org{ID: "acme"}}, User: "u"}
 }
 
-func chat(t *testing.T, model string) *wire.Request {
+func chatRequest(t *testing.T, model string) *wire.Request {
 	t.Helper()
 	r, err := wire.Scan(wire.ChatCompletions, []byte(`{"model":"`+model+`","messages":[{"role":"user","content":"hi"}],"max_tokens":10}`), wire.Limits{})
 	if err != nil {
@@ -78,7 +78,7 @@ func TestUnknownModelPrice(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g, caller := planner(t, own, c.unknown)
-			p, err := g.Plans.Prepare(caller, chat(t, c.model))
+			p, err := g.Plans.Prepare(caller, chatRequest(t, c.model))
 			_, errModel := g.Plans.Model(caller, c.model)
 			if (errModel != nil) != c.refused {
 				t.Errorf("GET /v1/models/%s: %v", c.model, errModel)
@@ -102,7 +102,7 @@ func TestUnknownModelPrice(t *testing.T) {
 		})
 	}
 	g, caller := planner(t, own, dear)
-	p, err := g.Plans.Prepare(caller, chat(t, "gpt-77-nova"))
+	p, err := g.Plans.Prepare(caller, chatRequest(t, "gpt-77-nova"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/llmguard/llmguard/internal/chat"
 	"github.com/llmguard/llmguard/internal/responses"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
@@ -105,7 +106,7 @@ func (e *upstreamCall) relayError(w http.ResponseWriter, resp *http.Response, f 
 		return refusal
 	}
 	if c.Plan.translated() {
-		refusal.Param = responses.Param(refusal.Param)
+		refusal.Param = responses.Param(chat.Param(refusal.Param))
 		answer = refusal.JSON()
 	}
 	c.Result.Refusal = refusal

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/responses"
+	"github.com/llmguard/llmguard/internal/neutral"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
@@ -158,7 +158,7 @@ func (r *relay) kept() int {
 	for _, event := range r.early {
 		n += len(event)
 	}
-	if made, ok := r.body.(*responses.Events); ok {
+	if made, ok := r.body.(*neutral.Stream); ok {
 		n += made.Held()
 	}
 	return n

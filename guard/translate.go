@@ -9,6 +9,8 @@ import (
 	"net/http"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/chat"
+	"github.com/llmguard/llmguard/internal/neutral"
 	"github.com/llmguard/llmguard/internal/responses"
 	"github.com/llmguard/llmguard/internal/responses/conversation"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -37,11 +39,15 @@ func (p *Plan) translate() error {
 	if !only {
 		return nil
 	}
-	o := responses.Options{LimitField: p.chatLimitField(), Items: p.kept.items}
+	o := responses.Options{Lacks: chat.Lacks, Items: p.kept.items}
 	for _, t := range p.kept.turns {
 		o.Turns = append(o.Turns, responses.Turn{Input: t.Input, Output: responses.Output(t.Response)})
 	}
-	body, err := responses.Request(r, o)
+	asked, err := responses.Request(r, o)
+	if err != nil {
+		return err
+	}
+	body, err := chat.Body(asked, p.chatLimitField(), o.Size(r))
 	if err != nil {
 		return err
 	}
@@ -50,7 +56,7 @@ func (p *Plan) translate() error {
 	var refused *wire.Error
 	if errors.As(err, &refused) {
 		named := *refused
-		named.Param = responses.Param(refused.Param)
+		named.Param = responses.Param(chat.Param(refused.Param))
 		return &named
 	}
 	return err
@@ -109,8 +115,8 @@ func unkept(ref wire.Ref, err error) error {
 	return fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
 }
 
-// reply returns what the answer of a translated call is built from.
-func (e *upstreamCall) reply() responses.Reply {
+// wires returns what translates the answer of a translated call.
+func (e *upstreamCall) wires(streams bool) (neutral.Reader, neutral.Writer) {
 	c := e.call
 	r := responses.Reply{Request: c.Plan.Request, ID: c.Alias}
 	if r.ID == "" {
@@ -119,7 +125,8 @@ func (e *upstreamCall) reply() responses.Reply {
 	if c.Plan.Request.Store && c.guard.turns != nil {
 		r.Final = func(response []byte) { e.keep(r.ID, response) }
 	}
-	return r
+	to := responses.NewWriter(r, streams)
+	return chat.NewReader(to), to
 }
 
 // keep stores a response that its provider does not store, before its caller has all of it
@@ -145,7 +152,8 @@ func (e *upstreamCall) events(resp *http.Response) io.Reader {
 	if !e.call.Plan.translated() {
 		return resp.Body
 	}
-	return responses.Stream(resp.Body, e.reply())
+	from, to := e.wires(true)
+	return &neutral.Stream{Source: resp.Body, From: from, To: to}
 }
 
 // Response returns a response of the org that is stored here. The error is ErrNotOwned or

@@ -1,154 +1,179 @@
 package responses
 
 import (
-	"bytes"
 	"strconv"
 
+	"github.com/llmguard/llmguard/internal/neutral"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// item holds the parsed members of a conversation item, raw.
-type item struct {
-	kind, role, content, id         []byte
-	callID, name, arguments, output []byte
+// inputItem is an item of a conversation.
+type inputItem struct {
+	Type      raw `json:"type"`
+	Role      raw `json:"role"`
+	Content   raw `json:"content"`
+	ID        raw `json:"id"`
+	CallID    raw `json:"call_id"`
+	Name      raw `json:"name"`
+	Arguments raw `json:"arguments"`
+	Output    raw `json:"output"`
 }
 
-func readItem(raw []byte) (it item, err error) {
-	err = wire.EachMember(raw, func(key, value []byte) error {
-		var at *[]byte
-		switch string(key) {
-		case "type":
-			at = &it.kind
-		case "role":
-			at = &it.role
-		case "content":
-			at = &it.content
-		case "id":
-			at = &it.id
-		case "call_id":
-			at = &it.callID
-		case "name":
-			at = &it.name
-		case "arguments":
-			at = &it.arguments
-		case "output":
-			at = &it.output
-		default:
-			return nil
-		}
-		*at = value
-		return nil
-	})
-	return it, err
-}
-
-// list writes items as messages.
-func (w *writer) list(items []byte) error {
-	err := wire.EachItem(items, func(i int, raw []byte) error {
-		param := w.at
+// items reads a list of items.
+func (d *reader) items(list []byte) error {
+	err := wire.EachItem(list, func(i int, raw []byte) error {
+		param := d.at
 		if param == "" {
 			param = "input[" + strconv.Itoa(i) + "]"
 		}
-		return w.item(param, raw)
+		return d.item(param, raw)
 	})
-	return asRefusal(err, "input")
+	return wrongType(err, "input")
 }
 
-func (w *writer) item(param string, raw []byte) error {
-	it, err := readItem(raw)
-	if err != nil {
+func (d *reader) item(param string, raw []byte) error {
+	var it inputItem
+	if err := neutral.Read(raw, &it); err != nil {
 		return err
 	}
-	switch kind := wire.Word(it.kind); {
-	case kind == "message", kind == "" && it.role != nil:
-		return w.said(param, it)
+	switch kind := wire.Word(it.Type); {
+	case kind == "message", kind == "" && it.Role != nil:
+		return d.message(param, &it)
 	case kind == "function_call":
-		return w.called(param, it)
+		return d.call(param, &it)
 	case kind == "function_call_output":
-		return w.returned(param, it)
+		return d.result(param, &it)
 	case kind == "reasoning":
 		return nil
-	case kind == "item_reference", kind == "" && it.id != nil:
-		return w.reference(param, it)
+	case kind == "item_reference", kind == "" && it.ID != nil:
+		return d.reference(param, wire.Word(it.ID))
 	}
-	return refuse(param+".type", "An item of type "+shorten(it.kind))
+	return d.Lacks.Refuse(param+".type", "An item of type "+shorten(it.Type))
 }
 
-// reference writes the item that an id refers to.
-func (w *writer) reference(param string, it item) error {
-	id := wire.Word(it.id)
-	raw, ok := w.items[id]
+// reference reads the item that an id refers to.
+func (d *reader) reference(param, id string) error {
+	raw, ok := d.Items[id]
 	if !ok {
 		return wire.NotFound(param+".id", "item_not_found",
 			"No such item: %.100q. It must have been created through this proxy by the same organization", id)
 	}
-	it, err := readItem(raw)
-	if err != nil || wire.Word(it.kind) == "item_reference" {
-		return refuse(param+".id", "This item")
+	var it inputItem
+	if err := neutral.Read(raw, &it); err != nil || wire.Word(it.Type) == "item_reference" {
+		return d.Lacks.Refuse(param+".id", "This item")
 	}
-	return w.item(param, raw)
+	return d.item(param, raw)
 }
 
-// roles maps roles of Responses to those of chat. Few servers know developer.
-var roles = map[string]string{"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+// roles are the neutral roles. Few servers know developer.
+var roles = map[string]neutral.Role{
+	"user": neutral.RoleUser, "assistant": neutral.RoleAssistant, "system": neutral.RoleSystem, "developer": neutral.RoleSystem,
+}
 
-func (w *writer) said(param string, it item) error {
-	role, ok := roles[wire.Word(it.role)]
+func (d *reader) message(param string, it *inputItem) error {
+	role, ok := roles[wire.Word(it.Role)]
 	if !ok {
-		return wire.BadRequest(param+".role", "invalid_value", "Invalid value for '%s.role': %s.", param, shorten(it.role))
+		return wire.BadRequest(param+".role", "invalid_value", "Invalid value for '%s.role': %s.", param, shorten(it.Role))
 	}
-	w.flush()
-	if role == "assistant" {
-		content, err := w.parts(nil, param+".content", it.content, "")
-		w.pending, w.content = true, content
-		return err
-	}
-	w.message(role)
-	w.text(`,"content":`)
-	var err error
-	w.buf, err = w.parts(w.buf, param+".content", it.content, `\n`)
-	w.text("}")
+	parts, err := d.parts(param+".content", it.Content)
+	d.say(role, parts...)
 	return err
 }
 
-// called buffers a call, together with what the assistant said before it.
-func (w *writer) called(param string, it item) error {
+// call adds a call to what the assistant said before it.
+func (d *reader) call(param string, it *inputItem) error {
 	for _, m := range []struct {
 		name  string
-		value []byte
-	}{{"call_id", it.callID}, {"name", it.name}, {"arguments", it.arguments}} {
+		value raw
+	}{{"call_id", it.CallID}, {"name", it.Name}, {"arguments", it.Arguments}} {
 		if !wire.IsString(m.value) {
-			return wire.BadRequest(param+"."+m.name, "missing_required_parameter", "Missing required parameter: '%s.%s'.", param,
-				m.name)
+			return required(param, m.name)
 		}
 	}
-	w.pending = true
-	if len(w.calls) > 0 {
-		w.calls = append(w.calls, ',')
+	n := len(d.Messages)
+	if n == 0 || d.Messages[n-1].Role != neutral.RoleAssistant {
+		d.say(neutral.RoleAssistant)
+		n++
 	}
-	w.calls = append(append(w.calls, `{"id":`...), it.callID...)
-	w.calls = append(append(w.calls, `,"type":"function","function":{"name":`...), it.name...)
-	w.calls = append(append(append(w.calls, `,"arguments":`...), it.arguments...), "}}"...)
+	last := &d.Messages[n-1]
+	last.Parts = append(last.Parts,
+		neutral.Part{Kind: neutral.Call, CallID: it.CallID, Name: it.Name, Arguments: it.Arguments})
 	return nil
 }
 
-func (w *writer) returned(param string, it item) error {
-	if !wire.IsString(it.callID) {
-		return wire.BadRequest(param+".call_id", "missing_required_parameter", "Missing required parameter: '%s.call_id'.",
-			param)
+func (d *reader) result(param string, it *inputItem) error {
+	if !wire.IsString(it.CallID) {
+		return required(param, "call_id")
 	}
-	w.flush()
-	w.message("tool")
-	w.member("tool_call_id", it.callID)
-	w.text(`,"content":`)
-	var err error
-	w.buf, err = w.parts(w.buf, param+".output", it.output, `\n`)
+	parts, err := d.parts(param+".output", it.Output)
 	if err != nil {
 		return err
 	}
-	if bytes.HasSuffix(w.buf, []byte("]")) {
-		return refuse(param+".output", "The output of a function that is more than text")
+	for _, p := range parts {
+		if p.Kind != neutral.Text {
+			return d.Lacks.Refuse(param+".output", "The output of a function that is more than text")
+		}
 	}
-	w.text("}")
+	d.Messages = append(d.Messages, neutral.Message{Role: neutral.RoleTool, CallID: it.CallID, Parts: parts})
 	return nil
+}
+
+// inputPart is a part of the content of an item.
+type inputPart struct {
+	Type     raw `json:"type"`
+	Text     raw `json:"text"`
+	Refusal  raw `json:"refusal"`
+	ImageURL raw `json:"image_url"`
+	Detail   raw `json:"detail"`
+	FileData raw `json:"file_data"`
+	Filename raw `json:"filename"`
+	FileID   raw `json:"file_id"`
+	FileURL  raw `json:"file_url"`
+	Audio    raw `json:"input_audio"`
+}
+
+// parts reads content: a string, or parts.
+func (d *reader) parts(param string, content raw) ([]neutral.Part, error) {
+	if wire.IsString(content) {
+		return []neutral.Part{{Text: content}}, nil
+	}
+	var list []neutral.Part
+	err := wire.EachItem(content, func(i int, raw []byte) error {
+		part, err := d.part(param, i, raw)
+		list = append(list, part)
+		return err
+	})
+	return list, wrongType(err, param)
+}
+
+// part reads a part. A model's refusal counts as text when a conversation continues.
+func (d *reader) part(param string, i int, raw []byte) (neutral.Part, error) {
+	var p inputPart
+	if err := neutral.Read(raw, &p); err != nil {
+		return neutral.Part{}, err
+	}
+	kind, text := wire.Word(p.Type), p.Text
+	if text == nil {
+		text = p.Refusal
+	}
+	switch kind {
+	case "input_text", "output_text", "text", "refusal":
+		if wire.IsString(text) {
+			return neutral.Part{Text: text}, nil
+		}
+	}
+	param += "[" + strconv.Itoa(i) + "]"
+	switch {
+	case p.FileID != nil:
+		return neutral.Part{}, d.Lacks.Refuse(param+".file_id", "A file_id")
+	case kind == "input_image" && wire.IsString(p.ImageURL):
+		return neutral.Part{Kind: neutral.Image, URL: p.ImageURL, Detail: p.Detail}, nil
+	case kind == "input_file" && wire.IsString(p.FileData):
+		return neutral.Part{Kind: neutral.File, Data: p.FileData, Name: p.Filename}, nil
+	case p.FileURL != nil:
+		return neutral.Part{}, d.Lacks.Refuse(param+".file_url", "A file_url")
+	case kind == "input_audio" && p.Audio != nil:
+		return neutral.Part{Kind: neutral.Audio, Data: p.Audio}, nil
+	}
+	return neutral.Part{}, d.Lacks.Refuse(param+".type", "Content of type "+shorten(p.Type))
 }

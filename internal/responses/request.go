@@ -1,290 +1,237 @@
 package responses
 
 import (
+	"errors"
 	"strconv"
 
+	"github.com/go-json-experiment/json"
+
+	"github.com/llmguard/llmguard/internal/neutral"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // Options hold what a translation needs in addition to the request.
 type Options struct {
-	// LimitField is the provider's name for the output limit: "max_tokens" or
-	// "max_completion_tokens".
-	LimitField string
+	// Lacks refuses what the provider's wire cannot express.
+	Lacks neutral.Lacks
 	// Turns are the conversation so far, oldest first.
 	Turns []Turn
 	// Items are the items that the request references, by id.
 	Items map[string][]byte
 }
 
-// Request translates a Responses request to a chat request. Everything it references must be in
-// o. The error is a *wire.Error for the caller.
-func Request(r *wire.Request, o Options) ([]byte, error) {
+// Size returns about how many bytes a request needs, earlier turns included.
+func (o *Options) Size(r *wire.Request) int {
 	size := len(r.Body) + 256
 	for _, t := range o.Turns {
 		size += len(t.Input) + len(t.Output)
 	}
-	w := &writer{buf: make([]byte, 0, size+size/8), items: o.Items}
-	w.text(`{"model":`)
-	w.raw(r.Member("model"))
-	if err := w.conversation(r, o.Turns); err != nil {
-		return nil, err
+	return size
+}
+
+// reader reads a request into its neutral form.
+type reader struct {
+	Options
+	*neutral.Request
+	at string // param of all items; "" if each has its own
+}
+
+// Request reads a Responses request, whose bytes the neutral one aliases. Everything it references must
+// be in o. The error is a *wire.Error for the caller.
+func Request(r *wire.Request, o Options) (*neutral.Request, error) {
+	q := &neutral.Request{
+		Model: r.Member("model"), Effort: r.ReasoningEffort, Limit: r.OutputLimit, Stream: r.Member("stream"),
+		Temperature: r.Member("temperature"), TopP: r.Member("top_p"), User: r.Member("user"),
+		ServiceTier: r.Member("service_tier"),
 	}
-	for _, add := range []func(*wire.Request) error{w.tools, w.format, w.reasoning, w.rest} {
-		if err := add(r); err != nil {
+	d := &reader{Options: o, Request: q}
+	for _, read := range []func(*wire.Request) error{d.conversation, d.tools, d.text, d.unsupported, d.unknown} {
+		if err := read(r); err != nil {
 			return nil, err
 		}
 	}
-	if r.OutputLimit >= 0 {
-		w.member(o.LimitField, strconv.AppendInt(nil, r.OutputLimit, 10))
-	}
-	w.text("}")
-	return w.buf, nil
+	return q, nil
 }
 
-// conversation writes the messages.
-func (w *writer) conversation(r *wire.Request, turns []Turn) error {
-	w.text(`,"messages":[`)
+// say adds a message.
+func (d *reader) say(role neutral.Role, parts ...neutral.Part) {
+	d.Messages = append(d.Messages, neutral.Message{Role: role, Parts: parts})
+}
+
+// conversation reads the messages.
+func (d *reader) conversation(r *wire.Request) error {
 	if instructions := r.Member("instructions"); instructions != nil {
-		w.message("system")
-		w.text(`,"content":`)
-		w.raw(instructions)
-		w.text("}")
+		d.say(neutral.RoleSystem, neutral.Part{Text: instructions})
 	}
-	for _, t := range turns {
+	for _, t := range d.Turns {
 		for _, list := range [][]byte{t.Input, t.Output} {
-			w.at = "previous_response_id"
-			if err := w.list(list); err != nil {
+			d.at = "previous_response_id"
+			if err := d.items(list); err != nil {
 				return err
 			}
 		}
 	}
-	w.at = ""
+	d.at = ""
 	switch input := r.Member("input"); {
-	case input == nil && len(turns) == 0:
-		return wire.BadRequest("input", "missing_required_parameter", "Missing required parameter: 'input'.")
+	case input == nil && len(d.Turns) == 0:
+		return required("", "input")
 	case input == nil:
 	case wire.IsString(input):
-		w.flush()
-		w.message("user")
-		w.text(`,"content":`)
-		w.raw(input)
-		w.text("}")
+		d.say(neutral.RoleUser, neutral.Part{Text: input})
 	default:
-		if err := w.list(input); err != nil {
-			return err
-		}
+		return d.items(input)
 	}
-	w.flush()
-	w.text("]")
 	return nil
 }
 
-// tools writes the functions that the model may call.
-func (w *writer) tools(r *wire.Request) error {
-	list, n := r.Member("tools"), 0
-	if list != nil {
-		err := wire.EachItem(list, func(i int, tool []byte) error {
-			n++
-			if n == 1 {
-				w.text(`,"tools":[`)
-			} else {
-				w.text(",")
-			}
-			return w.tool("tools["+strconv.Itoa(i)+"]", tool)
-		})
+// tools reads the functions that the model may call. tool_choice without any is ignored.
+func (d *reader) tools(r *wire.Request) error {
+	if list := r.Member("tools"); list != nil {
+		err := wire.EachItem(list, func(i int, raw []byte) error { return d.tool("tools["+strconv.Itoa(i)+"]", raw) })
 		if err != nil {
-			return asRefusal(err, "tools")
+			return wrongType(err, "tools")
 		}
 	}
-	if n == 0 {
-		return nil // chat rejects the other tool settings without tools
+	d.Parallel = r.Member("parallel_tool_calls")
+	choice := r.Member("tool_choice")
+	if len(d.Tools) == 0 || choice == nil {
+		return nil
 	}
-	w.text("]")
-	if parallel := r.Member("parallel_tool_calls"); parallel != nil {
-		w.member("parallel_tool_calls", parallel)
+	if wire.IsString(choice) {
+		d.Choice.Mode = choice
+		return nil
 	}
-	return w.choice(r.Member("tool_choice"))
+	var t tool
+	if err := neutral.Read(choice, &t); err != nil || string(t.Type) != `"function"` || !wire.IsString(t.Name) {
+		return d.Lacks.Refuse("tool_choice", "The tool_choice "+shorten(choice))
+	}
+	d.Choice.Name = raw(t.Name)
+	return nil
 }
 
-func (w *writer) tool(param string, tool []byte) error {
-	var kind, name, description, parameters, strict []byte
-	err := wire.EachMember(tool, func(key, value []byte) error {
-		switch string(key) {
-		case "type":
-			kind = value
-		case "name":
-			name = value
-		case "description":
-			description = value
-		case "parameters":
-			parameters = value
-		case "strict":
-			strict = value
-		}
-		return nil
-	})
+// tool is a tool, and the choice of one.
+type tool struct {
+	Type        raw `json:"type"`
+	Name        raw `json:"name"`
+	Description raw `json:"description"`
+	Parameters  raw `json:"parameters"`
+	Strict      raw `json:"strict"`
+}
+
+func (d *reader) tool(param string, raw []byte) error {
+	var t tool
+	err := neutral.Read(raw, &t)
 	switch {
 	case err != nil:
 		return err
-	case string(kind) != `"function"`:
-		return refuse(param+".type", "The tool type "+shorten(kind))
-	case !wire.IsString(name):
-		return wire.BadRequest(param+".name", "missing_required_parameter", "Missing required parameter: '%s.name'.", param)
+	case string(t.Type) != `"function"`:
+		return d.Lacks.Refuse(param+".type", "The tool type "+shorten(t.Type))
+	case !wire.IsString(t.Name):
+		return required(param, "name")
 	}
-	w.text(`{"type":"function","function":{"name":`)
-	w.raw(name)
-	for _, m := range []struct {
-		name  string
-		value []byte
-	}{{"description", description}, {"parameters", parameters}} {
-		if given(m.value) {
-			w.member(m.name, m.value)
-		}
-	}
-	if string(strict) == "true" { // false is chat's default, and some servers do not know the member
-		w.member("strict", strict)
-	}
-	w.text("}}")
+	d.Tools = append(d.Tools, neutral.Tool{
+		Name: t.Name, Description: t.Description, Parameters: t.Parameters, Strict: string(t.Strict) == "true",
+	})
 	return nil
 }
 
-// choice writes which tools to call.
-func (w *writer) choice(choice []byte) error {
-	switch {
-	case choice == nil:
-		return nil
-	case wire.IsString(choice):
-		w.member("tool_choice", choice)
+// text reads the format and the verbosity of the output.
+func (d *reader) text(r *wire.Request) error {
+	var text struct {
+		Format    raw `json:"format"`
+		Verbosity raw `json:"verbosity"`
+	}
+	_ = neutral.Read(r.Member("text"), &text) // it was scanned before
+	d.Verbosity = text.Verbosity
+	if text.Format == nil {
 		return nil
 	}
-	var kind, name []byte
-	err := wire.EachMember(choice, func(key, value []byte) error {
-		switch string(key) {
-		case "type":
-			kind = value
-		case "name":
-			name = value
-		}
-		return nil
-	})
-	if err != nil || string(kind) != `"function"` || !wire.IsString(name) {
-		return refuse("tool_choice", "The tool_choice "+shorten(choice))
+	format := struct {
+		Type   raw `json:"type"`
+		Schema raw `json:",embed"`
+	}{Schema: raw("{}")}
+	if err := json.Unmarshal(text.Format, &format, neutral.AsSent); err != nil {
+		return wrongType(err, "text.format")
 	}
-	w.text(`,"tool_choice":{"type":"function","function":{"name":`)
-	w.raw(name)
-	w.text("}}")
-	return nil
-}
-
-// format writes the format of the output.
-func (w *writer) format(r *wire.Request) error {
-	text := r.Member("text")
-	if text == nil {
-		return nil
-	}
-	return wire.EachMember(text, func(key, value []byte) error {
-		switch {
-		case string(key) == "format" && given(value):
-			return w.textFormat(value)
-		case string(key) == "verbosity" && given(value):
-			w.member("verbosity", value)
-		}
-		return nil
-	})
-}
-
-func (w *writer) textFormat(format []byte) error {
-	var kind []byte
-	members := make([]byte, 0, len(format))
-	err := wire.EachMember(format, func(key, value []byte) error {
-		if string(key) == "type" {
-			kind = value
-			return nil
-		}
-		if len(members) > 0 {
-			members = append(members, ',')
-		}
-		members = append(append(wire.AppendQuoted(members, string(key)), ':'), value...)
-		return nil
-	})
-	switch {
-	case err != nil:
-		return asRefusal(err, "text.format")
-	case string(kind) == `"text"`:
-	case string(kind) == `"json_object"`:
-		w.text(`,"response_format":{"type":"json_object"}`)
-	case string(kind) == `"json_schema"`:
-		w.text(`,"response_format":{"type":"json_schema","json_schema":{`)
-		w.raw(members)
-		w.text("}}")
+	switch kind := wire.Word(format.Type); kind {
+	case "text":
+	case "json_object":
+		d.Format.Type = kind
+	case "json_schema":
+		d.Format = neutral.Format{Type: kind, Schema: format.Schema}
 	default:
-		return refuse("text.format.type", "The format "+shorten(kind))
+		return d.Lacks.Refuse("text.format.type", "The format "+shorten(format.Type))
 	}
 	return nil
 }
 
-// reasoning writes the reasoning effort. Chat has no summaries; reasoning that the provider
-// shows is passed on.
-func (w *writer) reasoning(r *wire.Request) error {
-	if r.ReasoningEffort != "" {
-		w.member("reasoning_effort", wire.AppendQuoted(nil, r.ReasoningEffort))
-	}
-	return nil
-}
-
-// same are the members with the same name in chat.
-var same = []string{"stream", "temperature", "top_p", "user", "service_tier"}
-
-// missing are the members that chat has no equivalent for.
-var missing = []string{"conversation", "prompt", "context_management", "moderation"}
-
-// rest writes members that are the same, and rejects those without an equivalent. Members that
-// OpenAI does not define are passed on unchanged, as for every provider. Members that only chat
-// defines are rejected, because the provider would interpret them.
-func (w *writer) rest(r *wire.Request) error {
-	for _, name := range missing {
+// unsupported rejects the members that chat has no equivalent for. It accepts encrypted reasoning, because some SDKs
+// always request it. Chat has no summaries of reasoning; what the provider shows is passed on.
+func (d *reader) unsupported(r *wire.Request) error {
+	for _, name := range []string{"conversation", "prompt", "context_management", "moderation"} {
 		if r.Member(name) != nil {
-			return refuse(name, name)
+			return d.Lacks.Refuse(name, name)
 		}
 	}
 	if t := r.Member("truncation"); t != nil && string(t) != `"disabled"` {
-		return refuse("truncation", "truncation "+shorten(t))
+		return d.Lacks.Refuse("truncation", "truncation "+shorten(t))
 	}
 	if n := r.Member("top_logprobs"); n != nil && string(n) != "0" {
-		return refuse("top_logprobs", "top_logprobs")
+		return d.Lacks.Refuse("top_logprobs", "top_logprobs")
 	}
-	if err := w.include(r.Member("include")); err != nil {
-		return err
+	list := r.Member("include")
+	if list == nil {
+		return nil
 	}
-	for _, name := range same {
-		if v := r.Member(name); v != nil {
-			w.member(name, v)
+	err := wire.EachItem(list, func(i int, value []byte) error {
+		if string(value) == `"message.output_text.logprobs"` { // it would be waited for in vain
+			return d.Lacks.Refuse("include["+strconv.Itoa(i)+"]", shorten(value))
 		}
-	}
+		return nil
+	})
+	return wrongType(err, "include")
+}
+
+// unknown passes on members that OpenAI does not define, as for every provider. Members that only chat
+// defines are rejected, because the provider would interpret them.
+func (d *reader) unknown(r *wire.Request) error {
 	for _, name := range r.Unknown {
 		if wire.OfChat(name) {
 			return wire.BadRequest(name, "unknown_parameter", "Unknown parameter: '%s'. It is a parameter of chat "+
 				"completions.", name)
 		}
 		if v := r.Member(name); v != nil {
-			w.member(name, v)
+			d.More = neutral.With(d.More, name, v)
 		}
 	}
 	return nil
 }
 
-// include rejects what a caller would wait for in vain. It accepts encrypted reasoning, because
-// some SDKs always request it.
-func (w *writer) include(list []byte) error {
-	if list == nil {
-		return nil
+// required returns the error for a required member of the object at param.
+func required(param, name string) error {
+	if param != "" {
+		name = param + "." + name
 	}
-	err := wire.EachItem(list, func(i int, value []byte) error {
-		if string(value) == `"message.output_text.logprobs"` {
-			return refuse("include["+strconv.Itoa(i)+"]", shorten(value))
-		}
-		return nil
-	})
-	return asRefusal(err, "include")
+	return wire.BadRequest(name, "missing_required_parameter", "Missing required parameter: '%s'.", name)
+}
+
+// shorten shortens a raw value for an error message.
+func shorten(raw []byte) string {
+	const most = 60
+	if len(raw) == 0 {
+		return "without a type"
+	}
+	if len(raw) > most {
+		return string(raw[:most]) + "..."
+	}
+	return string(raw)
+}
+
+// wrongType converts the error for a value of the wrong type.
+func wrongType(err error, param string) error {
+	var public *wire.Error
+	if err == nil || errors.As(err, &public) {
+		return err
+	}
+	return wire.BadRequest(param, "invalid_type", "Invalid type for '%s'.", param)
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/chat"
 	"github.com/llmguard/llmguard/internal/responses"
 )
 
@@ -41,7 +42,7 @@ func TestWhatHasNoWord(t *testing.T) {
 			"The output of a function that is more than text",
 		},
 	} {
-		_, err := responses.Request(requestOf(t, c.body), responses.Options{LimitField: "max_tokens"})
+		_, err := responses.ChatRequest(requestOf(t, c.body), responses.Options{}, "max_tokens")
 		checkRefusal(t, c.body, err, 400, c.param, "unsupported_parameter", c.what+noWord)
 	}
 }
@@ -87,7 +88,7 @@ func TestWhatIsMissing(t *testing.T) {
 			"Unknown parameter: 'max_tokens'. It is a parameter of chat completions.",
 		},
 	} {
-		_, err := responses.Request(requestOf(t, c.body), responses.Options{LimitField: "max_tokens"})
+		_, err := responses.ChatRequest(requestOf(t, c.body), responses.Options{}, "max_tokens")
 		checkRefusal(t, c.body, err, 400, c.param, c.code, c.message)
 	}
 }
@@ -102,11 +103,11 @@ func TestReferences(t *testing.T) {
 	checkJSON(t, body, chatOf(t, body, responses.Options{Items: items})["messages"],
 		`[{"role":"assistant","content":"kept"}]`)
 	missing := strings.Replace(body, "msg_1", "msg_2", 1)
-	_, err := responses.Request(requestOf(t, missing), responses.Options{Items: items})
+	_, err := responses.ChatRequest(requestOf(t, missing), responses.Options{Items: items}, "max_tokens")
 	checkRefusal(t, missing, err, 404, "input[0].id", "item_not_found",
 		"No such item: \"msg_2\". It must have been created through this proxy by the same organization")
 	loop := strings.Replace(body, "msg_1", "ref_1", 1)
-	_, err = responses.Request(requestOf(t, loop), responses.Options{Items: items})
+	_, err = responses.ChatRequest(requestOf(t, loop), responses.Options{Items: items}, "max_tokens")
 	checkRefusal(t, loop, err, 400, "input[0].id", "unsupported_parameter", "This item"+noWord)
 }
 
@@ -205,19 +206,19 @@ func TestTurnsComeFirst(t *testing.T) {
 	}})
 	checkJSON(t, "messages", chat["messages"],
 		`[{"role":"system","content":"i"},{"role":"user","content":"1"},{"role":"assistant","content":"2"},{"role":"user","content":"3"}]`)
-	_, err := responses.Request(requestOf(t, `{"model":"m","input":"x"}`), responses.Options{Turns: []responses.Turn{{Input: []byte(`[{"type":"mcp_call"}]`)}}})
+	_, err := responses.ChatRequest(requestOf(t, `{"model":"m","input":"x"}`), responses.Options{Turns: []responses.Turn{{Input: []byte(`[{"type":"mcp_call"}]`)}}}, "max_tokens")
 	checkRefusal(t, "an earlier turn", err, 400, "previous_response_id.type", "unsupported_parameter",
 		`An item of type "mcp_call"`)
 }
 
 // A provider's error names the corresponding member of Responses.
 func TestParamOfAnError(t *testing.T) {
-	for chat, want := range map[string]string{
+	for param, want := range map[string]string{
 		"messages": "input", "messages[2].content[0]": "input", "messages.2": "input", "max_completion_tokens": "max_output_tokens",
-		"max_tokens": "max_output_tokens", "response_format.json_schema": "text.format", "reasoning_effort": "reasoning.effort", "tools[0]": "tools[0]", "top_p": "top_p",
+		"max_tokens": "max_output_tokens", "response_format.json_schema": "text.format", "reasoning_effort": "reasoning.effort", "response_format": "text.format", "tools[0]": "tools[0]", "top_p": "top_p", "": "",
 	} {
-		if got := responses.Param(chat); got != want {
-			t.Errorf("%s: got %s, want %s", chat, got, want)
+		if got := responses.Param(chat.Param(param)); got != want {
+			t.Errorf("%s: got %s, want %s", param, got, want)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func sameJSON(t *testing.T, got []byte, want string) {
 func TestRequest(t *testing.T) {
 	f := func(name, body, want string) {
 		t.Run(name, func(t *testing.T) {
-			got, err := Request(scan(t, body), Options{LimitField: "max_tokens"})
+			got, err := ChatRequest(scan(t, body), Options{}, "max_tokens")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,14 +80,13 @@ func TestRequest(t *testing.T) {
 
 // TestRequestGoesOn: earlier turns come first, and references are replaced by their items.
 func TestRequestGoesOn(t *testing.T) {
-	got, err := Request(scan(t, `{"model":"m","instructions":"i","input":[{"type":"item_reference","id":"msg_9"},{"id":"rs_1","type":"item_reference"},{"role":"user","content":"third"}],"previous_response_id":"resp_2"}`), Options{
-		LimitField: "max_tokens",
+	got, err := ChatRequest(scan(t, `{"model":"m","instructions":"i","input":[{"type":"item_reference","id":"msg_9"},{"id":"rs_1","type":"item_reference"},{"role":"user","content":"third"}],"previous_response_id":"resp_2"}`), Options{
 		Turns: []Turn{
 			{[]byte(`[{"id":"msg_1","type":"message","role":"user","content":[{"type":"input_text","text":"first"}]}]`), []byte(`[{"type":"reasoning","id":"rs_1"},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}]`)},
 			{[]byte(`[{"type":"function_call_output","call_id":"c","output":"o"}]`), []byte(`[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"second"}]}]`)},
 		},
 		Items: map[string][]byte{"msg_9": []byte(`{"id":"msg_9","type":"message","role":"assistant","content":"between"}`), "rs_1": []byte(`{"id":"rs_1","type":"reasoning"}`)},
-	})
+	}, "max_tokens")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +99,7 @@ func TestRequestGoesOn(t *testing.T) {
 func TestRequestRefused(t *testing.T) {
 	f := func(body, param string) {
 		t.Helper()
-		_, err := Request(scan(t, body), Options{LimitField: "max_tokens"})
+		_, err := ChatRequest(scan(t, body), Options{}, "max_tokens")
 		var public *wire.Error
 		if !errors.As(err, &public) || public.Status != 400 || public.Param != param {
 			t.Errorf("%s: %+v, want a refusal of %s", body, err, param)
@@ -137,7 +136,7 @@ func TestRequestCopies(t *testing.T) {
 	r := scan(t, body)
 	result := testing.Benchmark(func(b *testing.B) {
 		for b.Loop() {
-			if _, err := Request(r, Options{LimitField: "max_tokens"}); err != nil {
+			if _, err := ChatRequest(r, Options{}, "max_tokens"); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -163,13 +162,5 @@ func TestInputItems(t *testing.T) {
 	text := InputItems(scan(t, `{"model":"m","input":"hi"}`), nil)
 	if !bytes.Contains(text, []byte(`{"type":"input_text","text":"hi"}`)) || Item(text, ItemID(text[1:len(text)-1])) == nil {
 		t.Errorf("%s", text)
-	}
-}
-
-func TestParam(t *testing.T) {
-	for chat, want := range map[string]string{"messages[3].content": "input", "max_tokens": "max_output_tokens", "response_format": "text.format", "temperature": "temperature", "": ""} {
-		if got := Param(chat); got != want {
-			t.Errorf("%q is about %q, want %q", chat, got, want)
-		}
 	}
 }

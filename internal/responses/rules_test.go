@@ -25,8 +25,7 @@ func requestOf(t *testing.T, body string) *wire.Request {
 // chatOf returns the chat request for a body, parsed as JSON.
 func chatOf(t *testing.T, body string, o responses.Options) map[string]any {
 	t.Helper()
-	o.LimitField = "max_completion_tokens"
-	text, err := responses.Request(requestOf(t, body), o)
+	text, err := responses.ChatRequest(requestOf(t, body), o, "max_completion_tokens")
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}

@@ -1,8 +1,7 @@
 package responses
 
 import (
-	"bytes"
-
+	"github.com/llmguard/llmguard/internal/neutral"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -16,27 +15,41 @@ func InputItems(r *wire.Request, items map[string][]byte) []byte {
 		dst = append(dst, `","type":"message","role":"user","content":[{"type":"input_text","text":`...)
 		return append(append(dst, input...), "}]}]"...)
 	}
-	_ = wire.EachItem(input, func(i int, raw []byte) error { // it was validated before
-		it, _ := readItem(raw)
-		if found, ok := items[wire.Word(it.id)]; ok && it.content == nil && it.callID == nil {
-			raw = found
-			it.id = []byte(`""`)
-			it.kind = []byte(`""`)
+	_ = wire.EachItem(input, func(i int, item []byte) error { // it was validated before
+		var it inputItem
+		_ = neutral.Read(item, &it)
+		if found, ok := items[wire.Word(it.ID)]; ok && it.Content == nil && it.CallID == nil {
+			item = found
+			_ = neutral.Read(item, &it)
 		}
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(dst, '{')
-		if it.id == nil {
-			dst = append(append(append(dst, `"id":"`...), NewID(prefixes[wire.Word(it.kind)])...), `",`...)
-		}
-		if it.kind == nil {
-			dst = append(dst, `"type":"message",`...)
-		}
-		dst = append(dst, bytes.TrimLeft(raw, " \t\r\n")[1:]...)
+		dst = append(dst, complete(item, &it)...)
 		return nil
 	})
 	return append(dst, ']')
+}
+
+// complete returns an item with an id and a type.
+func complete(item []byte, it *inputItem) raw {
+	if it.ID != nil && it.Type != nil {
+		return item
+	}
+	out := make(raw, 0, len(item)+128)
+	if it.ID == nil {
+		out = neutral.With(out, "id", wire.AppendQuoted(nil, NewID(prefixes[wire.Word(it.Type)])))
+	}
+	if it.Type == nil {
+		out = neutral.With(out, "type", raw(`"message"`))
+	}
+	_ = wire.EachMember(item, func(name, value []byte) error { // it was read before
+		if n := string(name); n != "id" && n != "type" || string(value) != "null" {
+			out = neutral.With(out, n, value)
+		}
+		return nil
+	})
+	return out
 }
 
 // prefixes are the id prefixes of items.
@@ -47,14 +60,11 @@ var prefixes = map[string]string{
 
 // Output returns the raw output of a response, or nil if it has none.
 func Output(response []byte) []byte {
-	var out []byte
-	_ = wire.EachMember(response, func(key, value []byte) error { // written by us
-		if string(key) == "output" {
-			out = value
-		}
-		return nil
-	})
-	return out
+	var r struct {
+		Output raw `json:"output"`
+	}
+	_ = neutral.Read(response, &r) // written by us
+	return r.Output
 }
 
 // Item returns the item with this id, or nil.
@@ -71,9 +81,7 @@ func Item(items []byte, id string) []byte {
 
 // ItemID returns the id of an item, or "".
 func ItemID(item []byte) string {
-	it, err := readItem(item)
-	if err != nil {
-		return ""
-	}
-	return wire.Word(it.id)
+	var it inputItem
+	_ = neutral.Read(item, &it) // what is no object has no id
+	return wire.Word(it.ID)
 }

@@ -14,23 +14,23 @@ import (
 )
 
 // event is one event of our stream.
-type event struct {
+type sentEvent struct {
 	kind string
 	data map[string]any
 }
 
-// follow translates a chat stream to its end, and checks what all streams have in common: event
+// follow translates a chat stream to its end, and checks what all streams have in common: sentEvent
 // names, and numbers without gaps.
-func follow(t testing.TB, src io.Reader, r Reply) ([]event, error) {
+func follow(t testing.TB, src io.Reader, r Reply) ([]sentEvent, error) {
 	t.Helper()
 	text, err := io.ReadAll(Stream(src, r))
-	var list []event
+	var list []sentEvent
 	for block := range strings.SplitSeq(strings.TrimSuffix(string(text), "\n\n"), "\n\n") {
 		if block == "" {
 			continue
 		}
 		name, data, ok := strings.Cut(block, "\ndata: ")
-		var e event
+		var e sentEvent
 		if !ok || json.Unmarshal([]byte(data), &e.data) != nil {
 			t.Fatalf("not an event: %q", block)
 		}
@@ -42,7 +42,7 @@ func follow(t testing.TB, src io.Reader, r Reply) ([]event, error) {
 	return list, err
 }
 
-func kinds(list []event) string {
+func kinds(list []sentEvent) string {
 	names := make([]string, len(list))
 	for i, e := range list {
 		names[i] = strings.TrimPrefix(e.kind, "response.")
@@ -131,11 +131,11 @@ func TestStream(t *testing.T) {
 		`[{"content":[{"annotations":[],"logprobs":[],"text":"so","type":"output_text"}],"id":"ID","role":"assistant","status":"completed","type":"message"},`+fmt.Sprintf(fc, "{}", "c1", "f")+"]")
 	f("an error", chunks("", deltas...)+"data: {\"error\":{\"message\":\"sorry\",\"code\":\"c\",\"type\":\"t\"}}\n\ndata: [DONE]\n\n", message+"output_text.delta output_text.delta error", "")
 	f("breaks off", chunks("", deltas...), message+"output_text.delta output_text.delta", "")
-	f("a call goes on too late", chunks("tool_calls", `{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":"{"}},{"index":1,"id":"c2","function":{"name":"g","arguments":"{"}},{"index":0,"function":{"arguments":"}"}}]}`),
+	f("a call goes on too late", chunks("tool_calls", `{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":"{"}},{"index":1,"id":"c2","function":{"name":"g","arguments":"{"}},{"index":0,"function":{"arguments":"}"}},{"index":2,"id":"c3","function":{"name":"h","arguments":"{}"}}]}`),
 		"output_item.added function_call_arguments.delta "+done+"output_item.added function_call_arguments.delta error", "")
 }
 
-// TestStreamTells checks the last event, and the event before the first text.
+// TestStreamTells checks the last sentEvent, and the event before the first text.
 func TestStreamTells(t *testing.T) {
 	var final []byte
 	list, err := follow(t, strings.NewReader(chunks("length", `{"content":"a"}`)), Reply{
@@ -216,6 +216,9 @@ func TestAnswer(t *testing.T) {
 	f(`{"choices":[{"message":{"content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"","function":{"name":"g","arguments":{"a":1}}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":1,"completion_tokens":2,"prompt_cache_hit_tokens":1}}`,
 		`["completed","m",[{"type":"function_call","status":"completed","call_id":"c1","name":"f","arguments":"{}"},{"type":"function_call","status":"completed","call_id":"ANY","name":"g","arguments":"{\"a\":1}"}],
 		{"input_tokens":1,"input_tokens_details":{"cached_tokens":1},"output_tokens":2,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":3,"prompt_cache_hit_tokens":1}]`)
+	f(`{"choices":[{"message":{"content":"hi"},"finish_reason":"stop","usage":{"prompt_tokens":1,"completion_tokens":2}}]}`,
+		`["completed","m",[{"type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"hi","annotations":[],"logprobs":[]}]}],
+		{"input_tokens":1,"input_tokens_details":{"cached_tokens":0},"output_tokens":2,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":3}]`)
 	f(`{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}`, `["completed","m",[{"type":"message","status":"completed","role":"assistant","content":[]}],null]`)
 	for _, chat := range []string{``, `[]`, `{"choices":[]`, `{"object":"x"}`, `{"error":{"message":"no"}}`, `{"choices":[{"message":{"content":"` + strings.Repeat("x", maxText+1) + `"}}]}`} {
 		if got, err := Answer([]byte(chat), reply); err == nil {
