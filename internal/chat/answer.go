@@ -150,7 +150,7 @@ func (r *Reader) begin() {
 
 // text passes a piece of text on.
 func (r *Reader) text(kind neutral.Kind, text raw) {
-	if text = nonEmpty(text); text != nil {
+	if len(neutral.Inside(text)) > 0 {
 		r.to.Write(neutral.Event{Kind: kind, Text: text})
 	}
 }

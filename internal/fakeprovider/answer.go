@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sashabaranov/go-openai"
 )
 
 // answer is a chat completion in a form from which both response formats are written.
@@ -96,9 +98,7 @@ func (s *Server) cached(q *Request, b *Behaviour, u *Usage) {
 
 // prediction reports half of a predicted text as rejected tokens.
 func (a *answer) prediction(q *Request) {
-	var p struct {
-		Content string `json:"content"`
-	}
+	var p openai.Prediction
 	if !q.has("prediction") || json.Unmarshal(q.fields["prediction"], &p) != nil {
 		return
 	}
@@ -288,14 +288,13 @@ func callText(call *toolCall) (args *string, name string) {
 // chosen returns the tools that tool_choice allows.
 func (q *Request) chosen(offered []tool) []tool {
 	var named struct {
-		Function, Custom struct {
-			Name string `json:"name"`
-		}
+		openai.ToolFunction
+		Function, Custom openai.ToolFunction
 	}
 	if json.Unmarshal(q.toolChoice, &named) != nil {
 		return offered
 	}
-	name := named.Function.Name + named.Custom.Name
+	name := named.Name + named.Function.Name + named.Custom.Name
 	return slices.DeleteFunc(offered, func(t tool) bool {
 		return name != "" && t.Function.Name != name && t.Custom.Name != name
 	})

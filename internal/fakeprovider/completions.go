@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sashabaranov/go-openai"
 )
 
 var (
@@ -17,9 +19,7 @@ func answerCompletions(x *exchange) error { return generate(x, x.q.textFields) }
 // textFields reads the fields of a legacy completion request. Each prompt gets n choices.
 func (q *Request) textFields() error {
 	limit, bestOf := int64(16), 0
-	var options *struct {
-		IncludeUsage bool `json:"include_usage"`
-	}
+	var options *openai.StreamOptions
 	for name, into := range map[string]any{
 		"stream": &q.Stream, "stream_options": &options, "max_tokens": &limit, "n": &q.N, "best_of": &bestOf,
 		"echo": &q.echo, "service_tier": &q.ServiceTier,

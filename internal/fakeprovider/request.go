@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sashabaranov/go-openai"
 )
 
 // Request is one request as passed to a script.
@@ -53,19 +55,16 @@ type message struct {
 	ToolCalls []toolCall      `json:"tool_calls"`
 
 	texts  []string
-	images []image
+	images []openai.ChatMessageImageURL
 }
 
+// part is a content part of a message, or of an item of Responses.
 type part struct {
-	Type     string `json:"type"`
-	Text     string `json:"text"`
-	Refusal  string `json:"refusal"`
-	ImageURL image  `json:"image_url"`
-}
-
-type image struct {
-	URL    string `json:"url"`
-	Detail string `json:"detail"`
+	Type     string                `json:"type"`
+	Text     string                `json:"text"`
+	Refusal  string                `json:"refusal"`
+	ImageURL json.RawMessage       `json:"image_url"` // a string in Responses
+	Detail   openai.ImageURLDetail `json:"detail"`
 }
 
 type tool struct {
@@ -77,16 +76,19 @@ type tool struct {
 }
 
 type function struct {
-	Name       string          `json:"name"`
-	Parameters json.RawMessage `json:"parameters"`
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters,omitempty"`
 }
 
 type responseFormat struct {
-	Type       string `json:"type"`
-	JSONSchema struct {
-		Name   string          `json:"name"`
-		Schema json.RawMessage `json:"schema"`
-	} `json:"json_schema"`
+	Type       string      `json:"type"`
+	JSONSchema namedSchema `json:"json_schema"`
+}
+
+type namedSchema struct {
+	Name   string          `json:"name"`
+	Schema json.RawMessage `json:"schema"`
 }
 
 func newRequest(r *http.Request, seq int64, body []byte) *Request {
@@ -136,9 +138,7 @@ func (q *Request) has(name string) bool {
 // chat reads the fields of a chat completion.
 func (q *Request) chat() error {
 	var maxTokens, maxCompletion *int64
-	var options *struct {
-		IncludeUsage bool `json:"include_usage"`
-	}
+	var options *openai.StreamOptions
 	for _, f := range []struct {
 		name string
 		into any
@@ -259,12 +259,16 @@ func (m *message) read() error {
 	}
 	for _, p := range parts {
 		switch p.Type {
-		case "text":
+		case "text", "input_text", "output_text":
 			m.texts = append(m.texts, p.Text)
 		case "refusal":
 			m.texts = append(m.texts, p.Refusal)
-		case "image_url":
-			m.images = append(m.images, p.ImageURL)
+		case "image_url", "input_image":
+			img := openai.ChatMessageImageURL{Detail: p.Detail}
+			if json.Unmarshal(p.ImageURL, &img.URL) != nil {
+				_ = json.Unmarshal(p.ImageURL, &img) // the image stays empty if it is neither
+			}
+			m.images = append(m.images, img)
 		}
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+
+	"github.com/sashabaranov/go-openai"
 )
 
 // response is a Response object and what is stored of it.
@@ -62,14 +64,11 @@ func answerResponses(x *exchange) error { return generate(x, x.q.responses(x.s))
 func (q *Request) responses(s *Server) func() error {
 	return func() error {
 		var limit *int64
-		var reasoning struct {
-			Effort string `json:"effort"`
-		}
+		var reasoning openai.ResponseReasoning
 		var text struct {
 			Format struct {
-				Type   string          `json:"type"`
-				Name   string          `json:"name"`
-				Schema json.RawMessage `json:"schema"`
+				Type string `json:"type"`
+				namedSchema
 			} `json:"format"`
 		}
 		background := false
@@ -92,9 +91,7 @@ func (q *Request) responses(s *Server) func() error {
 					"Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got %d instead.", *limit)
 			}
 		}
-		q.format.Type = text.Format.Type
-		q.format.JSONSchema.Name = text.Format.Name
-		q.format.JSONSchema.Schema = text.Format.Schema
+		q.format = responseFormat{text.Format.Type, text.Format.namedSchema}
 		if err := q.readResponsesTools(); err != nil {
 			return err
 		}
@@ -105,36 +102,25 @@ func (q *Request) responses(s *Server) func() error {
 	}
 }
 
-// readResponsesTools converts the flat tools of Responses to those of chat completions.
+// readResponsesTools reads the flat tools of Responses.
 func (q *Request) readResponsesTools() error {
 	var flat []struct {
-		Type        string          `json:"type"`
-		Name        string          `json:"name"`
-		Description string          `json:"description,omitempty"`
-		Parameters  json.RawMessage `json:"parameters,omitempty"`
+		Type string `json:"type"`
+		function
 	}
 	if err := q.field("tools", &flat); err != nil || len(flat) == 0 {
 		return err
 	}
-	nested := make([]map[string]any, 0, len(flat))
-	for _, t := range flat {
-		if t.Type != "function" && t.Type != "custom" {
-			continue
+	kept := flat[:0]
+	for _, f := range flat {
+		if f.Type == "function" || f.Type == "custom" {
+			kept = append(kept, f)
+			t := tool{Type: f.Type, Function: f.function}
+			t.Custom.Name = f.Name
+			q.tools = append(q.tools, t)
 		}
-		member := map[string]any{"name": t.Name, "description": t.Description}
-		if t.Parameters != nil {
-			member["parameters"] = t.Parameters
-		}
-		nested = append(nested, map[string]any{"type": t.Type, t.Type: member})
 	}
-	q.fields["tools"] = encode(nested)
-	if err := q.field("tools", &q.tools); err != nil {
-		return err
-	}
-	var named struct{ Type, Name string }
-	if json.Unmarshal(q.toolChoice, &named) == nil && named.Name != "" {
-		q.toolChoice = encode(map[string]any{"type": named.Type, named.Type: map[string]any{"name": named.Name}})
-	}
+	q.fields["tools"] = encode(kept)
 	return nil
 }
 
@@ -197,37 +183,11 @@ func (i *inputItem) message() message {
 			ToolCalls: []toolCall{{Function: &calledFunc{Name: i.Name, Arguments: i.Arguments + i.Input}}},
 		}
 	case "function_call_output", "custom_tool_call_output":
-		return message{Role: "tool", Content: chatParts(i.Output)}
+		return message{Role: "tool", Content: i.Output}
 	case "", "message":
-		return message{Role: i.Role, Content: chatParts(i.Content)}
+		return message{Role: i.Role, Content: i.Content}
 	}
 	return message{Role: "assistant"}
-}
-
-// chatParts converts the parts of an item to those of chat completions.
-func chatParts(raw json.RawMessage) json.RawMessage {
-	var parts []struct {
-		Type     string `json:"type"`
-		Text     string `json:"text"`
-		Refusal  string `json:"refusal"`
-		ImageURL string `json:"image_url"`
-		Detail   string `json:"detail"`
-	}
-	if json.Unmarshal(raw, &parts) != nil {
-		return raw
-	}
-	out := make([]part, 0, len(parts))
-	for _, p := range parts {
-		switch p.Type {
-		case "input_text", "output_text", "text":
-			out = append(out, part{Type: "text", Text: p.Text})
-		case "refusal":
-			out = append(out, part{Type: "refusal", Refusal: p.Refusal})
-		case "input_image":
-			out = append(out, part{Type: "image_url", ImageURL: image{URL: p.ImageURL, Detail: p.Detail}})
-		}
-	}
-	return encode(out)
 }
 
 func (s *Server) response(id string) *response {

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/sashabaranov/go-openai"
+
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
@@ -51,7 +53,7 @@ func (q *Request) promptTokens() int64 {
 }
 
 // imageTokens uses the real size of inline images, and 512 x 512 for all others.
-func imageTokens(model string, img image) int64 {
+func imageTokens(model string, img openai.ChatMessageImageURL) int64 {
 	w, h := 512, 512
 	if _, data, ok := strings.Cut(img.URL, ";base64,"); ok {
 		data = data[:min(len(data), 64<<10)&^3]
@@ -60,5 +62,5 @@ func imageTokens(model string, img image) int64 {
 			w, h = dw, dh
 		}
 	}
-	return int64(tokenizer.ImageTokens(model, w, h, img.Detail))
+	return int64(tokenizer.ImageTokens(model, w, h, string(img.Detail)))
 }

@@ -217,7 +217,8 @@ func (w *Writer) say(part string, text raw) {
 
 // grow appends to the text of the open part or call.
 func (w *Writer) grow(text raw) {
-	if w.hold(len(text)); !w.full {
+	w.hold(len(text))
+	if !w.full {
 		w.text = append(w.text, neutral.Inside(text)...)
 	}
 }
