@@ -56,7 +56,7 @@ func (s *Stream) feed(p []byte) {
 	}
 	for {
 		event, ok := s.events.Next()
-		if !ok {
+		if !ok || s.To.Full() {
 			return
 		}
 		s.take(event)

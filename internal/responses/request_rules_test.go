@@ -19,6 +19,11 @@ func TestWhatHasNoWord(t *testing.T) {
 		{with(`"conversation":"conv_1"`), "conversation", "conversation"},
 		{with(`"prompt":{"id":"p"}`), "prompt", "prompt"},
 		{with(`"moderation":{}`), "moderation", "moderation"},
+		{with(`"context_management":[]`), "context_management", "context_management"},
+		{with(`"tools":[{"type":"custom","name":"f"}]`), "tools[0].type", `The tool type "custom"`},
+		{with(`"include":["a","message.output_text.logprobs"]`), "include[1]", `"message.output_text.logprobs"`},
+		{input(`{"type":"compaction","encrypted_content":"xx"}`), "input[0].type", `An item of type "compaction"`},
+		{user(`{"type":"input_text","text":"a"},{"type":"input_file","file_url":"x"}`), "input[0].content[1].file_url", "A file_url"},
 		{with(`"truncation":"auto"`), "truncation", `truncation "auto"`},
 		{with(`"top_logprobs":2`), "top_logprobs", "top_logprobs"},
 		{with(`"include":["message.output_text.logprobs"]`), "include[0]", `"message.output_text.logprobs"`},
@@ -84,6 +89,10 @@ func TestWhatIsMissing(t *testing.T) {
 			"Unknown parameter: 'logprobs'. It is a parameter of chat completions.",
 		},
 		{
+			`{"model":"m","input":"x","n":3}`, "n", "unknown_parameter",
+			"Unknown parameter: 'n'. It is a parameter of chat completions.",
+		},
+		{
 			`{"model":"m","input":"x","max_tokens":5}`, "max_tokens", "unknown_parameter",
 			"Unknown parameter: 'max_tokens'. It is a parameter of chat completions.",
 		},
@@ -142,59 +151,6 @@ func TestMembersThatAreHandedOn(t *testing.T) {
 		body := `{"model":"m","input":"x",` + c.member + `}`
 		want := strings.TrimSuffix(`{"model":"m","messages":[{"role":"user","content":"x"}],`+c.want, ",") + "}"
 		checkJSON(t, body, chatOf(t, body, responses.Options{}), want)
-	}
-}
-
-func TestToolsAndChoices(t *testing.T) {
-	const tool = `"tools":[{"type":"function","name":"f"}]`
-	for choice, want := range map[string]string{
-		`"auto"`:                         `"auto"`,
-		`"none"`:                         `"none"`,
-		`"required"`:                     `"required"`,
-		`{"type":"function","name":"f"}`: `{"type":"function","function":{"name":"f"}}`,
-	} {
-		chat := chatOf(t, `{"model":"m","input":"x",`+tool+`,"tool_choice":`+choice+`}`, responses.Options{})
-		checkJSON(t, choice, chat["tool_choice"], want)
-		checkJSON(t, choice, chat["tools"], `[{"type":"function","function":{"name":"f"}}]`)
-	}
-}
-
-// Each kind of item and content is translated to messages.
-func TestItemsBecomeMessages(t *testing.T) {
-	for _, c := range []struct{ items, want string }{
-		{`{"role":"user","content":"a"}`, `{"role":"user","content":"a"}`},
-		{`{"role":"system","content":"a"}`, `{"role":"system","content":"a"}`},
-		{`{"role":"developer","content":"a"}`, `{"role":"system","content":"a"}`},
-		{`{"role":"assistant","content":"a"}`, `{"role":"assistant","content":"a"}`},
-		{`{"role":"user","content":[]}`, `{"role":"user","content":""}`},
-		{
-			`{"role":"user","content":[{"type":"input_text","text":"a\"b"},{"type":"input_text","text":"c"}]}`,
-			`{"role":"user","content":"a\"b\nc"}`,
-		},
-		{
-			`{"role":"assistant","content":[{"type":"output_text","text":"a"},{"type":"refusal","refusal":"b"}]}`,
-			`{"role":"assistant","content":"ab"}`,
-		},
-		{
-			`{"role":"user","content":[{"type":"input_image","image_url":"https://x/y.png"}]}`,
-			`{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}`,
-		},
-		{
-			`{"role":"user","content":[{"type":"input_file","file_data":"data:,x","filename":null}]}`,
-			`{"role":"user","content":[{"type":"file","file":{"file_data":"data:,x"}}]}`,
-		},
-		{`{"type":"reasoning","id":"rs_1","summary":[]}`, ``},
-		{
-			`{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`,
-			`{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`,
-		},
-		{
-			`{"type":"function_call_output","call_id":"c","output":"o"}`,
-			`{"role":"tool","tool_call_id":"c","content":"o"}`,
-		},
-	} {
-		chat := chatOf(t, `{"model":"m","input":[`+c.items+`]}`, responses.Options{})
-		checkJSON(t, c.items, chat["messages"], "["+c.want+"]")
 	}
 }
 

@@ -1,9 +1,7 @@
 package responses
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -57,6 +55,10 @@ func TestRequest(t *testing.T) {
 		`{"model":"m","messages":[{"role":"user","content":"a\nb"},{"role":"assistant","content":"cd"}]}`)
 	f("picture", `{"model":"m","input":[{"role":"user","content":[{"type":"input_text","text":"what"},{"type":"input_image","image_url":"data:image/png;base64,AA==","detail":"low"}]}]}`,
 		`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"what"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AA==","detail":"low"}}]}]}`)
+	f("picture alone", `{"model":"m","input":[{"role":"user","content":[{"type":"input_image","image_url":"https://x/y.png"}]},{"role":"user","content":[{"type":"input_file","file_data":"data:,x","filename":null}]},{"role":"user","content":[]}]}`,
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png"}}]},{"role":"user","content":[{"type":"file","file":{"file_data":"data:,x"}}]},{"role":"user","content":""}]}`)
+	f("mode of choice", `{"model":"m","input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":"required"}`,
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required"}`)
 	f("file and sound", `{"model":"m","input":[{"role":"user","content":[{"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,AA=="},{"type":"input_audio","input_audio":{"data":"AA==","format":"wav"}}]}]}`,
 		`{"model":"m","messages":[{"role":"user","content":[{"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,AA=="}},{"type":"input_audio","input_audio":{"data":"AA==","format":"wav"}}]}]}`)
 	f("calls", `{"model":"m","input":[{"role":"user","content":"w"},{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"x"},
@@ -69,11 +71,6 @@ func TestRequest(t *testing.T) {
 		{"role":"assistant","content":null,"tool_calls":[{"id":"c2","type":"function","function":{"name":"f","arguments":"{}"}}]}]}`)
 	f("tools", `{"model":"m","input":"x","tools":[{"type":"function","name":"f","description":"d","parameters":{"type":"object"},"strict":true},{"type":"function","name":"g","parameters":null,"strict":false}],"tool_choice":{"type":"function","name":"f"},"parallel_tool_calls":false}`,
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true}},{"type":"function","function":{"name":"g"}}],"tool_choice":{"type":"function","function":{"name":"f"}},"parallel_tool_calls":false}`)
-	f("no tools", `{"model":"m","input":"x","tools":[],"tool_choice":"auto","parallel_tool_calls":true}`, `{"model":"m","messages":[{"role":"user","content":"x"}]}`)
-	f("schema", `{"model":"m","input":"x","text":{"format":{"type":"json_schema","name":"n","schema":{"type":"object"},"strict":true},"verbosity":"low"}}`,
-		`{"model":"m","messages":[{"role":"user","content":"x"}],"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object"},"strict":true}},"verbosity":"low"}`)
-	f("json", `{"model":"m","input":"x","text":{"format":{"type":"json_object"}}}`, `{"model":"m","messages":[{"role":"user","content":"x"}],"response_format":{"type":"json_object"}}`)
-	f("plain format", `{"model":"m","input":"x","text":{"format":{"type":"text"}}}`, `{"model":"m","messages":[{"role":"user","content":"x"}]}`)
 	f("the rest", `{"model":"m","input":"x","reasoning":{"effort":"low","summary":"auto"},"max_output_tokens":7,"temperature":0.5,"top_p":1e-1,"stream":true,"user":"u","service_tier":"flex","truncation":"disabled","include":["reasoning.encrypted_content"],"stream_options":{"include_obfuscation":false},"top_k":5}`,
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"reasoning_effort":"low","max_tokens":7,"temperature":0.5,"top_p":1e-1,"stream":true,"user":"u","service_tier":"flex","top_k":5}`)
 }
@@ -95,41 +92,6 @@ func TestRequestGoesOn(t *testing.T) {
 		{"role":"assistant","content":"second"},{"role":"assistant","content":"between"},{"role":"user","content":"third"}]}`)
 }
 
-// TestRequestRefused: the error names what chat has no equivalent for.
-func TestRequestRefused(t *testing.T) {
-	f := func(body, param string) {
-		t.Helper()
-		_, err := ChatRequest(scan(t, body), Options{}, "max_tokens")
-		var public *wire.Error
-		if !errors.As(err, &public) || public.Status != 400 || public.Param != param {
-			t.Errorf("%s: %+v, want a refusal of %s", body, err, param)
-		}
-	}
-	input := func(item string) string { return `{"model":"m","input":[{"role":"user","content":"x"},` + item + `]}` }
-	f(`{"model":"m","input":"x","tools":[{"type":"function","name":"f"},{"type":"web_search"}]}`, "tools[1].type")
-	f(`{"model":"m","input":"x","tools":[{"type":"custom","name":"f"}]}`, "tools[0].type")
-	f(`{"model":"m","input":"x","tools":[{"type":"function"}]}`, "tools[0].name")
-	f(`{"model":"m","input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"file_search"}}`, "tool_choice")
-	f(`{"model":"m","input":"x","conversation":"conv_1"}`, "conversation")
-	f(`{"model":"m","prompt":{"id":"p"},"input":"x"}`, "prompt")
-	f(`{"model":"m","input":"x","truncation":"auto"}`, "truncation")
-	f(`{"model":"m","input":"x","context_management":[]}`, "context_management")
-	f(`{"model":"m","input":"x","top_logprobs":2}`, "top_logprobs")
-	f(`{"model":"m","input":"x","include":["a","message.output_text.logprobs"]}`, "include[1]")
-	f(`{"model":"m","input":"x","text":{"format":{"type":"grammar"}}}`, "text.format.type")
-	f(`{"model":"m","input":"x","n":3}`, "n")
-	f(`{"model":"m","input":"x","messages":[]}`, "messages")
-	f(input(`{"type":"web_search_call","status":"completed"}`), "input[1].type")
-	f(input(`{"type":"compaction","encrypted_content":"xx"}`), "input[1].type")
-	f(input(`{"role":"king","content":"x"}`), "input[1].role")
-	f(input(`{"role":"user","content":[{"type":"input_image","file_id":"file-1"}]}`), "input[1].content[0].file_id")
-	f(input(`{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_file","file_url":"https://x"}]}`), "input[1].content[1].file_url")
-	f(input(`{"role":"user","content":[{"type":"input_hologram"}]}`), "input[1].content[0].type")
-	f(input(`{"type":"function_call","name":"f","arguments":"{}"}`), "input[1].call_id")
-	f(input(`{"type":"function_call_output","output":"x"}`), "input[1].call_id")
-	f(input(`{"type":"function_call_output","call_id":"c","output":[{"type":"input_image","image_url":"data:"}]}`), "input[1].output")
-}
-
 // TestRequestCopies: translating a long prompt uses its memory only once.
 func TestRequestCopies(t *testing.T) {
 	body := `{"model":"m","input":[{"role":"user","content":"` + strings.Repeat("word ", 40_000) + `"}]}`
@@ -143,24 +105,5 @@ func TestRequestCopies(t *testing.T) {
 	})
 	if n := result.AllocedBytesPerOp(); n > int64(2*len(body)) {
 		t.Errorf("%d bytes for a request of %d", n, len(body))
-	}
-}
-
-func TestInputItems(t *testing.T) {
-	items := InputItems(scan(t, `{"model":"m","input":[{"role":"user","content":"a"},{"type":"function_call_output","call_id":"c","output":"o"},{"type":"item_reference","id":"msg_9"},{"id":"msg_3","type":"message","role":"user","content":"b"}]}`),
-		map[string][]byte{"msg_9": []byte(`{"id":"msg_9","type":"message","role":"assistant","content":"between"}`)})
-	var list []map[string]any
-	if err := json.Unmarshal(items, &list); err != nil || len(list) != 4 {
-		t.Fatalf("%v: %s", err, items)
-	}
-	for i, want := range [][2]string{{"msg_", "message"}, {"fco_", "function_call_output"}, {"msg_9", "message"}, {"msg_3", "message"}} {
-		id, _ := list[i]["id"].(string)
-		if !strings.HasPrefix(id, want[0]) || list[i]["type"] != want[1] {
-			t.Errorf("%v, want %q", list[i], want)
-		}
-	}
-	text := InputItems(scan(t, `{"model":"m","input":"hi"}`), nil)
-	if !bytes.Contains(text, []byte(`{"type":"input_text","text":"hi"}`)) || Item(text, ItemID(text[1:len(text)-1])) == nil {
-		t.Errorf("%s", text)
 	}
 }

@@ -175,13 +175,20 @@ func TestStreamBreaks(t *testing.T) {
 }
 
 // TestStreamBounded: an endless answer ends with an error before the last event becomes too
-// large to relay.
+// large to relay, also if it consists of calls or parts that have hardly any text.
 func TestStreamBounded(t *testing.T) {
-	piece := chunks("", `{"content":"`+strings.Repeat("x", 100_000)+`"}`)
-	src := strings.NewReader(strings.Repeat(piece, 100))
-	list, err := follow(t, src, Reply{Request: scan(t, `{"model":"m","input":"x"}`), ID: "r"})
-	if err != nil || list[len(list)-1].kind != "error" || src.Len() == 0 {
-		t.Errorf("%v after %d events, the last %s; %d bytes left", err, len(list), list[len(list)-1].kind, src.Len())
+	var calls, parts strings.Builder
+	for i := range 26_000 {
+		calls.WriteString(chunks("", fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":"c%d","function":{"name":"f"}}]}`, i, i)))
+		parts.WriteString(chunks("", `{"content":"a","refusal":"b"}`))
+	}
+	long := chunks("", `{"content":"`+strings.Repeat("x", 100_000)+`"}`)
+	for name, text := range map[string]string{"text": strings.Repeat(long, 100), "calls": calls.String(), "parts": parts.String()} {
+		src := strings.NewReader(text)
+		list, err := follow(t, src, Reply{Request: scan(t, `{"model":"m","input":"x"}`), ID: "r"})
+		if err != nil || list[len(list)-1].kind != "error" || src.Len() == 0 {
+			t.Errorf("%s: %v after %d events, the last %s; %d bytes left", name, err, len(list), list[len(list)-1].kind, src.Len())
+		}
 	}
 }
 
@@ -220,9 +227,11 @@ func TestAnswer(t *testing.T) {
 		`["completed","m",[{"type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"hi","annotations":[],"logprobs":[]}]}],
 		{"input_tokens":1,"input_tokens_details":{"cached_tokens":0},"output_tokens":2,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":3}]`)
 	f(`{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}`, `["completed","m",[{"type":"message","status":"completed","role":"assistant","content":[]}],null]`)
-	for _, chat := range []string{``, `[]`, `{"choices":[]`, `{"object":"x"}`, `{"error":{"message":"no"}}`, `{"choices":[{"message":{"content":"` + strings.Repeat("x", maxText+1) + `"}}]}`} {
-		if got, err := Answer([]byte(chat), reply); err == nil {
-			t.Errorf("%.50s became %.50s", chat, got)
+	for _, chat := range []string{``, `null`, `"x"`, `{}`, `{"choices":null}`, `{"choices":[`, `[]`, `{"choices":[]`, `{"object":"x"}`, `{"error":{"message":"no"}}`, `{"choices":[{"message":{"content":"` + strings.Repeat("x", maxText+1) + `"}}]}`} {
+		kept := false
+		reply.Final = func([]byte) { kept = true }
+		if got, err := Answer([]byte(chat), reply); err == nil || kept {
+			t.Errorf("%.50s became %.50s, kept: %v", chat, got, kept)
 		}
 	}
 }
