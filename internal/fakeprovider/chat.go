@@ -8,16 +8,24 @@ import (
 	"time"
 )
 
-// completion is the non-streamed response.
+// completion is an answer, or a chunk of one.
 type completion struct {
 	ID          string          `json:"id"`
 	Object      string          `json:"object"`
 	Created     int64           `json:"created"`
 	Model       string          `json:"model"`
-	Choices     []plainChoice   `json:"choices"`
-	Usage       json.RawMessage `json:"usage,omitempty"`
 	Tier        string          `json:"service_tier"`
 	Fingerprint string          `json:"system_fingerprint"`
+	Choices     any             `json:"choices"` // of plainChoice, chunkChoice or textChoice
+	Usage       json.RawMessage `json:"usage,omitempty"`
+	Obfuscation string          `json:"obfuscation,omitempty"`
+}
+
+// frame returns an answer without choices, or a chunk.
+func (a *answer) frame(object string) completion {
+	return completion{
+		ID: a.id, Object: object, Created: a.created, Model: a.model, Tier: a.tier, Fingerprint: "fp_fake000001",
+	}
 }
 
 type plainChoice struct {
@@ -35,8 +43,6 @@ type plainMessage struct {
 	Refusal      *string     `json:"refusal"`
 	Annotations  []string    `json:"annotations"`
 }
-
-const fingerprint = "fp_fake000001"
 
 var _ = post("/v1/chat/completions", answerChat)
 
@@ -89,13 +95,13 @@ func answerPlain(x *exchange, a *answer) {
 		answerPlainText(x, a)
 		return
 	}
-	body := completion{
-		ID: a.id, Object: "chat.completion", Created: a.created, Model: a.model,
-		Usage: x.usage(chatUsage(a.usage)), Tier: a.tier, Fingerprint: fingerprint,
-	}
+	body := a.frame("chat.completion")
+	body.Usage = x.usage(chatUsage(a.usage))
+	choices := make([]plainChoice, len(a.choices))
 	for i, c := range a.choices {
-		body.Choices = append(body.Choices, plainChoice{Index: i, Message: c.message(), Finish: c.finish})
+		choices[i] = plainChoice{Index: i, Message: c.message(), Finish: c.finish}
 	}
+	body.Choices = choices
 	x.finish(x.b.omit(encode(body)))
 }
 

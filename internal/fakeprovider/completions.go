@@ -61,13 +61,9 @@ type textChoice struct {
 }
 
 func textBody(x *exchange, a *answer, choices []textChoice, usage json.RawMessage) []byte {
-	body := map[string]any{
-		"id": "cmpl-" + strings.TrimPrefix(a.id, "chatcmpl-"), "object": "text_completion",
-		"created": a.created, "model": a.model, "choices": choices,
-	}
-	if usage != nil {
-		body["usage"] = usage
-	}
+	body := a.frame("text_completion")
+	body.ID = "cmpl-" + strings.TrimPrefix(a.id, "chatcmpl-")
+	body.Choices, body.Usage = choices, usage
 	return x.b.omit(encode(body))
 }
 

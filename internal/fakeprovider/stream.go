@@ -10,18 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// chunk is one chat.completion.chunk.
-type chunk struct {
-	ID          string          `json:"id"`
-	Object      string          `json:"object"`
-	Created     int64           `json:"created"`
-	Model       string          `json:"model"`
-	Tier        string          `json:"service_tier"`
-	Fingerprint string          `json:"system_fingerprint"`
-	Choices     []chunkChoice   `json:"choices"`
-	Usage       json.RawMessage `json:"usage,omitempty"`
-	Obfuscation string          `json:"obfuscation,omitempty"`
-}
+const chunkObject = "chat.completion.chunk"
 
 type chunkChoice struct {
 	Index   int       `json:"index"`
@@ -156,7 +145,7 @@ func (s chatForm) end() {
 	}
 	if s.x.q.IncludeUsage && s.x.b.Usage != UsageEvery {
 		if raw := s.x.usage(chatUsage(s.usage)); raw != nil {
-			c := s.frame()
+			c := s.a.frame(chunkObject)
 			c.Choices, c.Usage = []chunkChoice{}, raw
 			s.event(s.x.b.omit(encode(c)))
 		}
@@ -289,7 +278,7 @@ func (s *stream) fault() {
 		s.raw(strings.Repeat(b.Raw, max(1, b.Repeat)))
 	}
 	if b.LongLine > 0 {
-		c := s.frame()
+		c := s.a.frame(chunkObject)
 		c.Choices = []chunkChoice{{}}
 		c.Obfuscation = strings.Repeat("x", b.LongLine)
 		s.event(encode(c))
@@ -335,16 +324,9 @@ func (s *stream) end() {
 	s.form.end()
 }
 
-func (s *stream) frame() chunk {
-	return chunk{
-		ID: s.a.id, Object: "chat.completion.chunk", Created: s.a.created,
-		Model: s.a.model, Tier: s.a.tier, Fingerprint: fingerprint,
-	}
-}
-
 // chunk sends one delta of one choice.
 func (s *stream) chunk(i int, d delta, finish *string) {
-	c := s.frame()
+	c := s.a.frame(chunkObject)
 	c.Choices = []chunkChoice{{Index: i, Delta: d, Finish: finish}}
 	switch {
 	case s.x.b.Usage == UsageEvery:

@@ -57,7 +57,8 @@ type Lacks string
 
 // Refuse returns the error for something that the provider's wire has no equivalent for.
 func (l Lacks) Refuse(param, what string) error {
-	return wire.BadRequest(param, "unsupported_parameter", "%s cannot be used with this model: its provider %s", what, string(l))
+	return wire.BadRequest(param, "unsupported_parameter",
+		"%s cannot be used with this model: its provider %s", what, string(l))
 }
 
 // Role is whose message it is.

@@ -67,7 +67,8 @@ func (d *reader) reference(param, id string) error {
 
 // roles are the neutral roles. Few servers know developer.
 var roles = map[string]neutral.Role{
-	"user": neutral.RoleUser, "assistant": neutral.RoleAssistant, "system": neutral.RoleSystem, "developer": neutral.RoleSystem,
+	"user": neutral.RoleUser, "assistant": neutral.RoleAssistant,
+	"system": neutral.RoleSystem, "developer": neutral.RoleSystem,
 }
 
 func (d *reader) message(param string, it *inputItem) error {

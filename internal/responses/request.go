@@ -105,7 +105,7 @@ func (d *reader) tools(r *wire.Request) error {
 	if err := neutral.Read(choice, &t); err != nil || string(t.Type) != `"function"` || !wire.IsString(t.Name) {
 		return d.Lacks.Refuse("tool_choice", "The tool_choice "+shorten(choice))
 	}
-	d.Choice.Name = raw(t.Name)
+	d.Choice.Name = t.Name
 	return nil
 }
 

@@ -192,8 +192,9 @@ var parts = map[string]struct {
 }{
 	"output_text": {"message", openai.ResponseStreamEventOutputTextDelta, openai.ResponseStreamEventOutputTextDone},
 	"refusal":     {"message", openai.ResponseStreamEventRefusalDelta, openai.ResponseStreamEventRefusalDone},
-	"reasoning_text": {"reasoning", openai.ResponseStreamEventReasoningTextDelta,
-		openai.ResponseStreamEventReasoningTextDone},
+	"reasoning_text": {
+		"reasoning", openai.ResponseStreamEventReasoningTextDelta, openai.ResponseStreamEventReasoningTextDone,
+	},
 }
 
 // say adds text to a part of an item, and opens them if necessary.
