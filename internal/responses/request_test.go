@@ -1,6 +1,7 @@
 package responses
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -73,6 +74,26 @@ func TestRequest(t *testing.T) {
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true}},{"type":"function","function":{"name":"g"}}],"tool_choice":{"type":"function","function":{"name":"f"}},"parallel_tool_calls":false}`)
 	f("the rest", `{"model":"m","input":"x","reasoning":{"effort":"low","summary":"auto"},"max_output_tokens":7,"temperature":0.5,"top_p":1e-1,"stream":true,"user":"u","service_tier":"flex","truncation":"disabled","include":["reasoning.encrypted_content"],"stream_options":{"include_obfuscation":false},"top_k":5}`,
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"reasoning_effort":"low","max_tokens":7,"temperature":0.5,"top_p":1e-1,"stream":true,"user":"u","service_tier":"flex","top_k":5}`)
+}
+
+// TestValuesAreKept: no digit and no escape is lost in either direction.
+func TestValuesAreKept(t *testing.T) {
+	values := []string{`"\ud83d\ude00\u00e9\/"`, "9007199254740993", "1e400", `{"b":0.10,"a":{"x":[1.0]}}`}
+	body, err := ChatRequest(scan(t, `{"model":"m","input":`+values[0]+`,"random_seed":`+values[1]+`,"top_k":`+values[2]+
+		`,"tools":[{"type":"function","name":"f","parameters":`+values[3]+`}]}`), Options{}, "max_tokens")
+	checkHolds(t, body, err, values)
+	body, err = Answer([]byte(`{"choices":[{"message":{"content":`+values[0]+`}}],"usage":{"prompt_tokens":`+values[1]+
+		`,"completion_tokens":`+values[2]+`,"cost":`+values[3]+`}}`), Reply{Request: scan(t, `{"model":"m","input":"x"}`)})
+	checkHolds(t, body, err, values)
+}
+
+func checkHolds(t *testing.T, body []byte, err error, values []string) {
+	t.Helper()
+	for _, v := range values {
+		if err != nil || !bytes.Contains(body, []byte(v)) {
+			t.Errorf("%v: %s is not in %s", err, v, body)
+		}
+	}
 }
 
 // TestRequestGoesOn: earlier turns come first, and references are replaced by their items.
