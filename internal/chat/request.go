@@ -112,7 +112,7 @@ func Body(r *neutral.Request, limitField string, size int) ([]byte, error) {
 	default:
 		q.MaxCompletion = limit
 	}
-	body := bytes.NewBuffer(make([]byte, 0, size+size/2)) // a fuller buffer would grow
+	body := bytes.NewBuffer(make([]byte, 0, size+size/3)) // a buffer with less room left would grow
 	err := json.MarshalWrite(body, &q, neutral.AsSent)
 	return body.Bytes(), err
 }

@@ -165,8 +165,8 @@ func (d *reader) text(r *wire.Request) error {
 	return nil
 }
 
-// unsupported rejects the members that chat has no equivalent for. It accepts encrypted reasoning, because some SDKs
-// always request it. Chat has no summaries of reasoning; what the provider shows is passed on.
+// unsupported rejects the members that the neutral form has no place for. It accepts encrypted reasoning,
+// because some SDKs always request it, and summaries of reasoning: what the provider shows is passed on.
 func (d *reader) unsupported(r *wire.Request) error {
 	for _, name := range []string{"conversation", "prompt", "context_management", "moderation"} {
 		if r.Member(name) != nil {

@@ -3,8 +3,8 @@
 //
 // It copies JSON strings unchanged and decodes as little as possible. A request that the provider's
 // wire has no equivalent for is rejected with the name of the member. Nothing that would change the
-// answer is dropped silently, except hidden reasoning of earlier turns, which chat has no place
-// for. The package stores nothing and does no I/O of its own.
+// answer is dropped silently, except hidden reasoning of earlier turns, which the neutral form
+// has no place for. The package stores nothing and does no I/O of its own.
 package responses
 
 import (
