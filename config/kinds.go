@@ -96,18 +96,31 @@ func oneOf(what string, known []string) func(string) error {
 
 // endpoints are the endpoint names that limits can match: those of calls, and of what else costs money.
 var endpoints = func() []string {
-	names := []string{"containers", "holds", "vector_stores"}
+	names := []string{"holds"}
 	for _, ep := range wire.Endpoints() {
 		names = append(names, string(ep))
 	}
+	for _, op := range wire.Operations() {
+		if op.Costs() {
+			names = append(names, op.Object.Name())
+		}
+	}
 	slices.Sort(names)
-	return names
+	return slices.Compact(names)
 }()
 
 // scopes are what keys can be used for.
-var scopes = append([]string{
-	"calls", "jobs", "files", "batches", "usage", "runs", "limit_requests", "limit_requests.org",
-}, endpoints...)
+var scopes = func() []string {
+	names := append([]string{
+		"calls", "jobs", "files", "batches", "usage", "runs", "limit_requests", "limit_requests.org",
+	}, endpoints...)
+	for _, o := range wire.Objects() {
+		if o.Path != "" && !slices.Contains(names, o.Scope) {
+			names = append(names, o.Scope)
+		}
+	}
+	return names
+}()
 
 func checkScope(text string) error {
 	if !slices.Contains(scopes, text) {

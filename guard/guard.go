@@ -276,14 +276,10 @@ func New(o Options) *Guard {
 	g.Plans.runs = g.Runs
 	g.Plans.labels = &labeler{count: o.Budget.CountLabel, outage: g.Outage}
 	g.Passthrough = &Passthrough{policy: g.policy, spool: o.Spool, answerWait: answerPatience, log: o.Log}
-	g.Objects = &Objects{
-		policy: g.policy, resolver: found, ownership: g.ownership, turns: g.turns, passthrough: g.Passthrough,
-		deadline: o.StoreDeadline, log: o.Log,
-	}
 	g.Storage = &Storage{
-		policy: g.policy, budget: o.Budget, plans: g.Plans, objects: g.Objects, passthrough: g.Passthrough,
-		ownership: g.ownership, log: o.Log,
+		policy: g.policy, budget: o.Budget, plans: g.Plans, passthrough: g.Passthrough, ownership: g.ownership, log: o.Log,
 	}
+	g.Objects = &Objects{resolver: found, passthrough: g.Passthrough, storage: g.Storage, log: o.Log}
 	g.settler = &settler{budget: o.Budget, outage: g.Outage, charged: o.Charged, log: o.Log, metrics: g.metrics}
 	g.settler.ends = redisconn.NewBatcher(endMost, g.settler.endBatch)
 	g.admission = newAdmission(g, o.LocalShare)

@@ -22,7 +22,7 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// Passthrough handles requests about things that providers store for the orgs. They cost
+// Passthrough handles requests about objects that providers store for the orgs. They cost
 // nothing.
 type Passthrough struct {
 	policy     *atomic.Pointer[Policy]
@@ -31,7 +31,7 @@ type Passthrough struct {
 	log        *slog.Logger
 }
 
-// Fetch is a request about a thing that a provider stores for an org.
+// Fetch is a request about an object that a provider stores for an org.
 type Fetch struct {
 	Org     *Org
 	Note    ownership.Note
@@ -41,7 +41,7 @@ type Fetch struct {
 	Seen func(status int, answer []byte) error
 }
 
-// Relay sends a request to the provider that stores the thing, and relays the answer to w.
+// Relay sends a request to the provider that stores the object, and relays the answer to w.
 // It costs nothing but a request of Pool's quota, which the caller must take. status is the
 // provider's, 0 if there was none. Errors are *wire.Error, providers.ErrStale or a
 // *spool.FullError, with nothing written, or ErrGone.
@@ -86,7 +86,7 @@ func (pt *Passthrough) Relay(ctx context.Context, w http.ResponseWriter, f Fetch
 	switch {
 	case errors.As(err, &failed):
 		return relayFailure(w, resp, []byte(providers.RedactorOf(resp).Redact(string(failed.answer))), nil)
-	case errors.As(err, &public), errors.Is(err, errRead), errors.Is(err, budget.ErrUnavailable):
+	case errors.As(err, &public), errors.Is(err, budget.ErrUnavailable):
 		return resp.StatusCode, err
 	case err != nil && ctx.Err() != nil:
 		return 0, ErrGone
@@ -122,7 +122,7 @@ func fillShown(resp *http.Response, kept *spool.Buffer, f *Fetch) error {
 	return redactFailure(providers.RedactorOf(resp), kept, body)
 }
 
-// Pool returns the pool whose quota a request about a stored thing takes: that of the model
+// Pool returns the pool whose quota a request about a stored object takes: that of the model
 // that made it, or else the provider's first. It returns "" for a provider that is no
 // longer configured.
 func (pt *Passthrough) Pool(o *Org, n ownership.Note) string {
@@ -208,30 +208,19 @@ func (e *passedEnd) see(event []byte) {
 	}
 }
 
-// Read sends a request to the provider that stores the thing, and returns the answer
+// Read sends a request to the provider that stores the object, and returns the answer
 // instead of relaying it. status is 0 if there was none.
 func (pt *Passthrough) Read(ctx context.Context, f Fetch) (status int, body []byte, err error) {
-	f.Seen = func(_ int, answer []byte) error {
-		body = bytes.Clone(answer)
-		return errRead
-	}
-	status, err = pt.Relay(ctx, &unseen{}, f)
-	if errors.Is(err, errRead) {
-		err = nil
-	}
-	return status, body, err
+	w := &inMemory{header: http.Header{}}
+	status, err = pt.Relay(ctx, w, f)
+	return status, w.Bytes(), err
 }
 
-var errRead = errors.New("the answer was read")
-
-// unseen discards what is relayed to it.
-type unseen struct{ header http.Header }
-
-func (u *unseen) Header() http.Header {
-	if u.header == nil {
-		u.header = http.Header{}
-	}
-	return u.header
+// inMemory is an answer in memory.
+type inMemory struct {
+	bytes.Buffer
+	header http.Header
 }
-func (u *unseen) Write(p []byte) (int, error) { return len(p), nil }
-func (u *unseen) WriteHeader(int)             {}
+
+func (m *inMemory) Header() http.Header { return m.header }
+func (m *inMemory) WriteHeader(int)     {}

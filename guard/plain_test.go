@@ -191,7 +191,7 @@ func TestResponseWithoutRoomHasAnOwner(t *testing.T) {
 			}
 			c := r.begin(plan)
 			w := &slow{httptest.NewRecorder(), func() {
-				if _, err := r.guard.Objects.Owned(t.Context(), r.caller(), "resp_large"); err != nil {
+				if _, err := r.guard.Objects.Find(t.Context(), r.caller(), wire.ObjectResponse, "resp_large"); err != nil {
 					t.Errorf("its caller reads a response that is nobody's: %v", err)
 				}
 			}}

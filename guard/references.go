@@ -3,14 +3,11 @@ package guard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/responses/conversation"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -53,23 +50,9 @@ var ErrNotOwned = errors.New("the org has no such object")
 // resolver finds what providers, or we, store for the orgs.
 type resolver struct {
 	policy    *atomic.Pointer[Policy]
-	ownership *ownership.Store
-	turns     *conversation.Store
+	ownership *ownership.Store    // nil: nothing can be referred to
+	turns     *conversation.Store // nil: no responses are stored here
 	deadline  time.Duration
-}
-
-// Owned finds a thing that a provider stores for the caller's org. The error is ErrNotOwned
-// or wraps budget.ErrUnavailable.
-func (o *Objects) Owned(ctx context.Context, c Caller, id string) (ownership.Note, error) {
-	found, err := o.resolver.notes(ctx, c, []string{id})
-	if err != nil {
-		return ownership.Note{}, err
-	}
-	n, ok := found[id]
-	if !ok {
-		return n, ErrNotOwned
-	}
-	return n, nil
 }
 
 func (rs *resolver) notes(ctx context.Context, c Caller, ids []string) (map[string]ownership.Note, error) {
@@ -79,10 +62,7 @@ func (rs *resolver) notes(ctx context.Context, c Caller, ids []string) (map[stri
 	ctx, cancel := context.WithTimeout(ctx, rs.deadline+ownedMargin)
 	defer cancel()
 	found, err := rs.ownership.Find(ctx, c.Org.ID, ids...)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
-	}
-	return found, nil
+	return found, stored(err)
 }
 
 // ownedMargin allows for a second lookup of what was recorded a moment ago.
@@ -101,43 +81,28 @@ func (rs *resolver) refs(c Caller, r *wire.Request) []wire.Ref {
 	return slices.DeleteFunc(slices.Clone(r.Refs), func(ref wire.Ref) bool { return ref.Reasoning })
 }
 
-// kinds are the kinds of things that references may name. Nothing else can be created
-// through us and stay with the provider, so anything else has no owner.
-var kinds = map[wire.RefKind]ownership.Kind{
-	wire.RefResponse: "", wire.RefItem: "", wire.RefConversation: ownership.Conversation, wire.RefFile: ownership.File,
-	wire.RefVectorStore: ownership.VectorStore, wire.RefContainer: ownership.Container,
-	wire.RefUploadPart: ownership.UploadPart,
-}
-
-// named finds the things that refs name. All must belong to the org, be of the named kind,
+// named finds the objects that refs name, in their order. All must belong to the org, be of the named kind,
 // and be at one provider.
-func (rs *resolver) named(ctx context.Context, c Caller, refs []wire.Ref) (map[string]ownership.Note, error) {
-	ids := make([]string, 0, len(refs))
-	for _, ref := range refs {
-		if _, ok := kinds[ref.Kind]; !ok {
-			return nil, notOwned(ref)
-		}
-		ids = append(ids, ref.ID)
+func (rs *resolver) named(ctx context.Context, c Caller, refs []wire.Ref) ([]ownership.Note, error) {
+	ids := make([]string, len(refs))
+	for i, ref := range refs {
+		ids[i] = ref.ID
 	}
 	found, err := rs.notes(ctx, c, ids)
 	if err != nil {
 		return nil, err
 	}
+	notes := make([]ownership.Note, len(refs))
 	for i, ref := range refs {
 		n, ok := found[ref.ID]
-		isItem, first := n.Response != "", found[refs[0].ID]
-		switch {
-		case !ok, n.Kind != kinds[ref.Kind], isItem != (ref.Kind == wire.RefItem), private(n, c),
-			i > 0 && (first.Provider != n.Provider || first.Here != n.Here):
+		notes[i] = n
+		o, first := ref.Kind.Object(), notes[0]
+		if !ok || n.Is() != ref.Kind || o.Private && !o.Continued && !created(n, c) ||
+			first.Provider != n.Provider || first.Here != n.Here {
 			return nil, notOwned(ref)
 		}
 	}
-	return found, nil
-}
-
-// private reports whether a thing belongs to another user alone.
-func private(n ownership.Note, c Caller) bool {
-	return n.Kind.Private() && (n.User != c.User || n.Born != c.UserBorn)
+	return notes, nil
 }
 
 // resolve finds what a request refers to.
@@ -146,65 +111,58 @@ func (rs *resolver) resolve(ctx context.Context, c Caller, refs []wire.Ref) (ref
 	if err != nil {
 		return k, err
 	}
-	found, err := rs.named(ctx, c, refs)
+	notes, err := rs.named(ctx, c, refs)
 	if err != nil {
 		return references{}, err
 	}
-	if len(refs) > 0 && k.provider != "" && found[refs[0].ID].Provider != k.provider {
-		return references{}, notOwned(refs[0])
-	}
-	counted, of := map[string]bool{}, map[string]string{}
-	for _, ref := range refs { // whole responses first: they include their items
-		n := found[ref.ID]
+	whole := map[string]bool{} // responses that are used with all their items
+	for i, ref := range refs {
+		n := notes[i]
+		if i == 0 && k.provider != "" && n.Provider != k.provider {
+			return references{}, notOwned(ref)
+		}
 		k.provider, k.here = n.Provider, n.Here
 		switch {
-		case n.Kind != "":
-			if err := rs.thing(ctx, c, &k, ref); err != nil {
-				return references{}, err
-			}
-			continue
-		case ref.Kind == wire.RefItem:
-			of[ref.ID] = n.Response
-			continue
+		case ref.Kind != wire.ObjectResponse:
+			err = rs.content(ctx, c, &k, ref)
 		case n.Here:
 			k.last = ref.ID
-			continue
+		default:
+			whole[ref.ID] = true
+			k.tokens += n.Total
+			if n.Upstream != "" {
+				k.edits = append(k.edits, wire.Edit{Name: "previous_response_id", JSON: strconv.AppendQuote(nil, n.Upstream)})
+			}
 		}
-		counted[ref.ID] = true
-		if n.Upstream != "" {
-			k.edits = append(k.edits, wire.Edit{Name: "previous_response_id", JSON: strconv.AppendQuote(nil, n.Upstream)})
+		if err != nil {
+			return references{}, err
 		}
-		k.tokens += n.Total
 	}
 	if k.here {
-		k.turns, k.items, err = rs.conversation(ctx, c, refs, of)
+		k.turns, k.items, err = rs.conversation(ctx, c, refs, notes)
 		return k, err
 	}
-	for _, ref := range refs {
-		if n := found[ref.ID]; n.Kind == "" && n.Response != "" && !counted[n.Response] {
-			counted[n.Response] = true
-			k.tokens += n.Output
-		}
-	}
+	k.tokens += outputs(notes, whole)
 	return k, nil
 }
 
-// notOwned refuses a thing that no user of the org created here. The error is the same
-// whether or not another org has it.
-func notOwned(ref wire.Ref) *wire.Error {
-	codes := map[wire.RefKind]string{
-		wire.RefResponse: "previous_response_not_found", wire.RefFile: "file_not_found",
+// outputs returns the output tokens of the responses that items belong to, except those in whole: each
+// counts once.
+func outputs(items []ownership.Note, whole map[string]bool) (tokens int64) {
+	for _, n := range items {
+		if n.Response != "" && !whole[n.Response] {
+			whole[n.Response] = true
+			tokens += n.Output
+		}
 	}
-	code := codes[ref.Kind]
-	if code == "" {
-		code = string(ref.Kind) + "_not_found"
-	}
-	return wire.NotFound(ref.Param, code,
-		"No such %s: %.100q. It must have been created through this proxy by the same organization", spaced(ref.Kind), ref.ID)
+	return tokens
 }
 
-func spaced(k wire.RefKind) string {
-	return strings.ReplaceAll(string(k), "_", " ")
+// notOwned refuses an object that no user of the org created here. The error is the same
+// whether or not another org has it.
+func notOwned(ref wire.Ref) *wire.Error {
+	return wire.NotFound(ref.Param, ref.Kind.Object().Code(),
+		"No such %s: %.100q. It must have been created through this proxy by the same organization", ref.Kind.Words(), ref.ID)
 }
 
 // note records a response that the provider stores. Before its usage is known, it counts as
@@ -217,14 +175,10 @@ func (e *upstreamCall) note(a wire.Answer) {
 	if a.HasUsage && c.bill.faultOf(a) == "" {
 		e.counted(a.Usage)
 	}
-	e.noteContainers(a)
-	if !c.Plan.Request.Store || a.ID == "" {
-		return
+	if !c.Plan.translated() {
+		e.noteMade(a)
 	}
-	if c.Plan.Request.Endpoint == wire.ChatCompletions && !c.Plan.translated() {
-		e.noteCompletion(a)
-	}
-	if c.Plan.Request.Endpoint != wire.Responses {
+	if !c.Plan.Request.Store || a.ID == "" || c.Plan.Request.Endpoint != wire.Responses {
 		return
 	}
 	n := ownership.Note{
@@ -283,7 +237,7 @@ func (p *Policy) priceOf(ep wire.Endpoint, t providers.Target,
 // The operator configures the prompts and what they add, because their account exposes
 // neither.
 func (rs *resolver) prompted(c Caller, refs []wire.Ref) (k references, rest []wire.Ref, err error) {
-	at := slices.IndexFunc(refs, func(ref wire.Ref) bool { return ref.Kind == wire.RefPrompt })
+	at := slices.IndexFunc(refs, func(ref wire.Ref) bool { return ref.Kind == wire.ObjectPrompt })
 	if at < 0 {
 		return k, refs, nil
 	}

@@ -17,38 +17,21 @@ import (
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/ownership"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 )
 
-// StorageEntry is the catalogue entry by which vector stores are charged. Its per_request
-// fee is for one megabyte and one day.
-const StorageEntry = pricing.Service + "vector-store-storage"
-
-// SearchEntry is the catalogue entry for a search in a vector store. ContainerEntry is the
-// prefix of the entries for container sessions; their memory size follows.
-const (
-	SearchEntry    = pricing.Service + "vector-store-search"
-	ContainerEntry = pricing.Service + "container-"
-)
-
-// SessionTime is how long a container runs for one fee. DefaultContainer is the memory of
-// containers that do not specify it.
-const (
-	SessionTime      = 20 * time.Minute
-	DefaultContainer = "1g"
-)
-
-// Megabytes converts bytes to the unit of StorageEntry, rounded up.
-func Megabytes(bytes int64) int64 { return (bytes + 999_999) / 1_000_000 }
+// megabytes converts bytes to the unit of storage fees, rounded up.
+func megabytes(bytes int64) int64 { return (bytes + 999_999) / 1_000_000 }
 
 const storagePage = 100
 
-// storageEvery is the interval between reads of the sizes of vector stores.
+// storageEvery is the interval between reads of the sizes of objects.
 const storageEvery = time.Hour
 
 // storagePace is the pause between two reads of sizes in a process. An org may have
-// [ownership.MostKept] stores, and their provider also serves others.
+// [ownership.MostKept] objects of a kind, and their provider also serves others.
 const storagePace = 200 * time.Millisecond
 
 // Storage charges for what providers store for the orgs.
@@ -56,14 +39,13 @@ type Storage struct {
 	policy      *atomic.Pointer[Policy]
 	budget      *budget.Store
 	plans       *Planner
-	objects     *Objects
 	passthrough *Passthrough
 	ownership   *ownership.Store
 	log         *slog.Logger
 }
 
 // Run charges for storage until ctx ends. Only one process reads the sizes of an org's
-// stores in an hour, one at a time.
+// objects in an hour, one at a time.
 func (s *Storage) Run(ctx context.Context) error {
 	pace := time.NewTicker(storagePace)
 	defer pace.Stop()
@@ -87,13 +69,21 @@ func (s *Storage) Run(ctx context.Context) error {
 	}
 }
 
-// Charge reads from the providers how large the vector stores of an org are, and charges
-// each for its completed days, by the largest size seen in each. A day is charged once,
-// however many processes do this. A store that cannot be read is charged the next time.
-// Each read of a size waits for a turn.
+// Charge reads from the providers how large the objects of an org are whose storage costs money, and charges
+// each for its completed days, by the largest size seen in each. A day is charged once, however many
+// processes do this. An object that cannot be read is charged the next time. Each read of a size waits for
+// a turn.
 func (s *Storage) Charge(ctx context.Context, o *Org, at time.Time, turns <-chan time.Time) {
+	for _, kind := range wire.Objects() {
+		if kind.Storage != "" {
+			s.chargeKind(ctx, o, kind.Kind, at, turns)
+		}
+	}
+}
+
+func (s *Storage) chargeKind(ctx context.Context, o *Org, k wire.ObjectKind, at time.Time, turns <-chan time.Time) {
 	for page := (ownership.Page{Oldest: true, Limit: storagePage}); ctx.Err() == nil; {
-		list, more, err := s.ownership.List(ctx, o.ID, "", ownership.VectorStore, page)
+		list, more, err := s.ownership.List(ctx, o.ID, "", k, page)
 		if err != nil {
 			s.log.Warn("storage not charged, will retry", "org", o.ID, "err", err)
 			return
@@ -105,7 +95,7 @@ func (s *Storage) Charge(ctx context.Context, o *Org, at time.Time, turns <-chan
 				return
 			}
 			page.After = n.ID
-			if err := s.chargeStore(ctx, o, n, at); err != nil {
+			if err := s.charge(ctx, Caller{Org: o}, n, at, false); err != nil {
 				s.log.Warn("storage not charged, will retry", "org", o.ID, "thing", n.ID, "err", err)
 			}
 		}
@@ -118,52 +108,45 @@ func (s *Storage) Charge(ctx context.Context, o *Org, at time.Time, turns <-chan
 	}
 }
 
-// day is the unit for which a store is charged, in seconds.
+// day is the unit for which storage is charged, in seconds.
 const day = int64(24 * time.Hour / time.Second)
 
-// chargeStore charges one store for whole days.
-func (s *Storage) chargeStore(ctx context.Context, o *Org, n ownership.Note, at time.Time) error {
-	c := Caller{Org: o, User: n.User}
+// End charges an object that is about to be deleted for the day in progress.
+func (s *Storage) End(ctx context.Context, c Caller, n ownership.Note, at time.Time) error {
+	return s.charge(ctx, c, n, at, true)
+}
+
+// charge charges one object for whole days, and for the day in progress if the object ends.
+func (s *Storage) charge(ctx context.Context, c Caller, n ownership.Note, at time.Time, ends bool) error {
+	c.User = n.User
 	size, err := s.size(ctx, c, n)
-	if errors.Is(err, ErrNotOwned) && at.Unix()-n.Paid >= 2*day { // a single 404 may be temporary
-		return s.objects.Forget(ctx, c, n)
-	}
-	if err != nil {
+	gone := errors.Is(err, ErrNotOwned)
+	switch {
+	case gone && ends:
+		return nil
+	case gone && at.Unix()-n.Paid >= 2*day: // a single 404 may be temporary
+		return s.ownership.Forget(ctx, c.Org.ID, n)
+	case err != nil:
 		return err
 	}
 	n.Bytes = max(n.Bytes, size)
-	for at.Unix()-n.Paid >= day {
+	for at.Unix()-n.Paid >= day || ends && at.Unix() > n.Paid {
 		if err := s.chargeDay(ctx, c, n); err != nil {
 			return err
 		}
 		n.Paid, n.Bytes = n.Paid+day, size
 	}
-	return s.objects.Change(ctx, c, n)
-}
-
-// End charges a vector store that is about to be deleted for the day in progress.
-func (s *Storage) End(ctx context.Context, c Caller, n ownership.Note, at time.Time) error {
-	c.User = n.User
-	size, err := s.size(ctx, c, n)
-	if errors.Is(err, ErrNotOwned) {
+	if ends {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	for n.Bytes = max(n.Bytes, size); n.Paid < at.Unix(); n.Paid += day {
-		if err := s.chargeDay(ctx, c, n); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.ownership.Change(ctx, c.Org.ID, n)
 }
 
-// size reads from the provider how many bytes a store takes. The error is ErrNotOwned if
-// the store no longer exists.
+// size reads from the provider how many bytes an object takes. The error is ErrNotOwned if
+// it no longer exists.
 func (s *Storage) size(ctx context.Context, c Caller, n ownership.Note) (int64, error) {
 	status, body, err := s.passthrough.Read(ctx, Fetch{
-		Org: c.Org, Note: n, Request: providers.Request{Method: http.MethodGet, Path: "/vector_stores/" + n.ID},
+		Org: c.Org, Note: n, Request: providers.Request{Method: http.MethodGet, Path: n.Kind.Object().Path + "/" + n.ID},
 	})
 	switch {
 	case status == http.StatusNotFound:
@@ -178,7 +161,7 @@ func (s *Storage) size(ctx context.Context, c Caller, n ownership.Note) (int64, 
 		Status string `json:"status"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return 0, fmt.Errorf("the provider's vector store: %w", err)
+		return 0, fmt.Errorf("the provider's %s: %w", n.Kind.Words(), err)
 	}
 	if answer.Status == "expired" { // its files are gone
 		return 0, nil
@@ -186,15 +169,15 @@ func (s *Storage) size(ctx context.Context, c Caller, n ownership.Note) (int64, 
 	return max(answer.Bytes, 0), nil
 }
 
-// chargeDay charges a vector store of n.Bytes for the day that begins at n.Paid, once. The
+// chargeDay charges an object of n.Bytes for the day that begins at n.Paid, once. The
 // storage has already been used, so no limit refuses the charge, and every limit that
 // counts cost includes it.
 func (s *Storage) chargeDay(ctx context.Context, c Caller, n ownership.Note) error {
-	units := Megabytes(n.Bytes)
+	units, o := megabytes(n.Bytes), n.Kind.Object()
 	if units == 0 {
 		return nil
 	}
-	plan, err := s.plans.Fee(c, n.Provider, "vector_stores", StorageEntry, units)
+	plan, err := s.plans.Fee(c, n.Provider, o.Name(), pricing.Service+o.Storage, units)
 	if err != nil {
 		return err
 	}
@@ -205,11 +188,11 @@ func (s *Storage) chargeDay(ctx context.Context, c Caller, n ownership.Note) err
 	_, err = s.budget.Adjust(ctx, ledger.Adjustment{
 		ID: storageID(n),
 		Call: ledger.Call{
-			Org: c.Org.ID, User: c.User, Model: StorageEntry, Provider: n.Provider,
-			Endpoint: "vector_stores", PriceVersion: plan.Price.Version,
+			Org: c.Org.ID, User: c.User, Model: plan.Request.Model, Provider: n.Provider,
+			Endpoint: o.Name(), PriceVersion: plan.Price.Version,
 		},
 		Amount: cost, By: "llmguard",
-		Reason: fmt.Sprintf("storage of vector store %s: %d MB for the day from %s", n.ID, units,
+		Reason: fmt.Sprintf("storage of %s %s: %d MB for the day from %s", n.Kind.Words(), n.ID, units,
 			figures.Second(time.Unix(n.Paid, 0))),
 	}, plan.Limits)
 	if errors.Is(err, ledger.ErrConflict) { // another process has charged it with another size

@@ -3,14 +3,13 @@ package guard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"net/http"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/chat"
 	"github.com/llmguard/llmguard/internal/neutral"
+	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/responses"
 	"github.com/llmguard/llmguard/internal/responses/conversation"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -64,7 +63,7 @@ func (p *Plan) translate() error {
 
 // conversation reads what a request continues from, and the items it refers to.
 func (rs *resolver) conversation(ctx context.Context, c Caller, refs []wire.Ref,
-	of map[string]string,
+	notes []ownership.Note,
 ) (turns []conversation.Turn, items map[string][]byte, err error) {
 	if rs.turns == nil {
 		return nil, nil, notOwned(refs[0])
@@ -73,7 +72,7 @@ func (rs *resolver) conversation(ctx context.Context, c Caller, refs []wire.Ref,
 	defer cancel()
 	read := map[string]conversation.Turn{}
 	for _, ref := range refs {
-		if ref.Kind == wire.RefResponse {
+		if ref.Kind == wire.ObjectResponse {
 			turns, err = rs.turns.Load(ctx, c.Org.ID, ref.ID)
 			if err != nil {
 				return nil, nil, unkept(ref, err)
@@ -82,11 +81,11 @@ func (rs *resolver) conversation(ctx context.Context, c Caller, refs []wire.Ref,
 		}
 	}
 	items = map[string][]byte{}
-	for _, ref := range refs {
-		if ref.Kind != wire.RefItem {
+	for i, ref := range refs {
+		if ref.Kind != wire.ObjectItem {
 			continue
 		}
-		id := of[ref.ID]
+		id := notes[i].Response
 		turn, ok := read[id]
 		if !ok {
 			turn, err = rs.turns.Get(ctx, c.Org.ID, id)
@@ -112,7 +111,7 @@ func unkept(ref wire.Ref, err error) error {
 		return wire.BadRequest(ref.Param, "conversation_too_long",
 			"The conversation is too long to continue from %.100q. Send its items as input", ref.ID)
 	}
-	return fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
+	return stored(err)
 }
 
 // wires returns what translates the answer of a translated call.
@@ -168,8 +167,5 @@ func (o *Objects) Response(ctx context.Context, c Caller, id string) (conversati
 	if errors.Is(err, conversation.ErrNotFound) {
 		return t, ErrNotOwned
 	}
-	if err != nil {
-		return t, fmt.Errorf("%w: %w", budget.ErrUnavailable, err)
-	}
-	return t, nil
+	return t, stored(err)
 }

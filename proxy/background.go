@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -253,8 +254,6 @@ func (rh *responseHandler) deleteBackground(x *request, r *http.Request, job *qu
 		return unavailable(err)
 	}
 	id := queue.ResponseID(job.ID)
-	if err := rh.opts.Guard.Objects.DropResponse(r.Context(), x.caller, id); err != nil {
-		rh.opts.Log.Warn("record of a deleted response not removed", "id", x.id, "err", err)
-	}
+	rh.forget(x, r, ownership.Note{ID: id})
 	return x.json(http.StatusOK, map[string]any{"id": id, "object": "response", "deleted": true})
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/batch"
-	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -45,7 +45,7 @@ func TestUsedAgainIsNew(t *testing.T) {
 	kept := r.chat(body, "Idempotency-Key", "the same")
 	owned := []string{
 		"/files/" + file, "/files/" + file + "/content", "/batches/" + work, "/jobs/" + job.ID,
-		"/conversations/" + things[ownership.Conversation], "/chat/completions/" + things[ownership.Completion],
+		"/conversations/" + things[wire.ObjectConversation], "/chat/completions/" + things[wire.ObjectCompletion],
 		"/holds/" + r.hold("", `{"cost_usd":"0.1"}`).ID,
 	}
 	for born, want := range map[string]int{"first": 200, "second": 404, "": 404} {

@@ -150,7 +150,7 @@ func TestStoredResponsesArePaced(t *testing.T) {
 		t.Errorf("%d requests reached a provider of %d a minute, %d were refused: %s", n, rpm, refused, message)
 	}
 
-	r.proxy.responses.fetches.exhaust()
+	r.proxy.objects.pacer.reads.exhaust()
 	sent := r.fake.Totals().Requests
 	for _, call := range [][2]string{{"GET", ""}, {"DELETE", ""}, {"POST", "/cancel"}, {"GET", "/input_items"}} {
 		a := r.call(call[0], path+call[1], "")

@@ -146,11 +146,7 @@ func (fh *fileHandler) ownFile(ctx context.Context, x *request, id string) (*fil
 func (fh *fileHandler) oneFile(x *request, r *http.Request, id string) error {
 	f, err := fh.ownFile(r.Context(), x, id)
 	if fh.elsewhere(err) {
-		op := getFile
-		if r.Method == http.MethodDelete {
-			op = deleteFile
-		}
-		return fh.objects.relay(x, r, op, id)
+		return fh.objects.serve(x, r, "/files/", id)
 	}
 	if err != nil {
 		return err
@@ -170,7 +166,7 @@ func (fh *fileHandler) oneFile(x *request, r *http.Request, id string) error {
 func (fh *fileHandler) fileContent(x *request, r *http.Request, id string) error {
 	f, err := fh.ownFile(r.Context(), x, id)
 	if fh.elsewhere(err) {
-		return fh.objects.relay(x, r, contentFile, id)
+		return fh.objects.serve(x, r, "/files/*/content", id)
 	}
 	if err != nil {
 		return err
@@ -240,7 +236,7 @@ func (fh *fileHandler) upload(x *request, r *http.Request) error {
 	case !f.file:
 		return wire.BadRequest("file", "missing_required_parameter", "Missing required parameter: 'file'")
 	case f.fields["purpose"] != files.Batch:
-		return fh.uploadThing(x, r, f)
+		return fh.uploadElsewhere(x, r, f)
 	}
 	ttl, err := f.check()
 	if err != nil {

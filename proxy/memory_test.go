@@ -19,6 +19,7 @@ import (
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -136,8 +137,8 @@ var refusedAlways = []string{
 func TestEveryRouteIsAdmitted(t *testing.T) {
 	r, _ := memoryRig(t)
 	relayed := map[string]bool{}
-	for _, op := range operations { // notes of what a provider stores count: see internal/ownership
-		relayed[op.method+" "+op.path] = true
+	for _, op := range wire.Operations() { // notes of what a provider stores count: see internal/ownership
+		relayed[op.Method+" "+op.Path] = true
 	}
 	for path, to := range r.proxy.routes {
 		for _, method := range to.methods {

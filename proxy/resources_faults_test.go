@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 )
 
@@ -139,14 +139,14 @@ func TestWhatCannotBeNotedIsDeleted(t *testing.T) {
 		return 0, ""
 	})
 	for _, x := range []struct {
-		kind         ownership.Kind
+		kind         wire.ObjectKind
 		path, body   string
 		list, delete string
 	}{
-		{ownership.Conversation, "/conversations", `{}`, ":alice", "DELETE /conversations/conv_"},
-		{ownership.VectorStore, "/vector_stores", `{}`, "", "DELETE /vector_stores/vs_"},
-		{ownership.Container, "/containers", `{"name":"c"}`, "", "DELETE /containers/cntr_"},
-		{ownership.Upload, "/uploads", `{"purpose":"vision","filename":"a","bytes":5,"mime_type":"text/plain"}`, "", "POST /uploads/upload_"},
+		{wire.ObjectConversation, "/conversations", `{}`, ":alice", "DELETE /conversations/conv_"},
+		{wire.ObjectVectorStore, "/vector_stores", `{}`, "", "DELETE /vector_stores/vs_"},
+		{wire.ObjectContainer, "/containers", `{"name":"c"}`, "", "DELETE /containers/cntr_"},
+		{wire.ObjectUpload, "/uploads", `{"purpose":"vision","filename":"a","bytes":5,"mime_type":"text/plain"}`, "", "POST /uploads/upload_"},
 	} {
 		list := "lg:{acme}:owned-list:" + string(x.kind) + x.list
 		broken.Store(&list)
@@ -212,8 +212,8 @@ func TestContainersOfToolsHaveTheirSize(t *testing.T) {
 		if a.status != 200 {
 			t.Fatalf("got status %d, %s", a.status, a.body)
 		}
-		note, err := r.guard.Objects.Find(t.Context(), r.caller(), ownership.Container, fmt.Sprint("cntr_", i+1))
-		if err != nil || note.Unit != guard.ContainerEntry+x.want {
+		note, err := r.guard.Objects.Find(t.Context(), r.caller(), wire.ObjectContainer, fmt.Sprint("cntr_", i+1))
+		if err != nil || note.Unit != pricing.Service+"container-"+x.want {
 			t.Errorf("%s: noted as %q, %v; want %s", x.tools, note.Unit, err, x.want)
 		}
 	}

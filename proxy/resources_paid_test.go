@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/ownership"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -56,7 +56,7 @@ func TestSessionsAndSearchesArePaid(t *testing.T) {
 		t.Errorf("%d of the refused requests reached the provider", got-sent)
 	}
 	// A paid session has expired: the next use is another one.
-	note, err := r.guard.Objects.Find(t.Context(), r.caller(), ownership.Container, small)
+	note, err := r.guard.Objects.Find(t.Context(), r.caller(), wire.ObjectContainer, small)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestStorageIsPaidByTheDay(t *testing.T) {
 	if got := r.fake.Totals().Requests; got != sent+1 {
 		t.Errorf("%d requests reached the provider, want the upload alone", got-sent)
 	}
-	note, err := r.guard.Objects.Find(t.Context(), r.caller(), ownership.VectorStore, store)
+	note, err := r.guard.Objects.Find(t.Context(), r.caller(), wire.ObjectVectorStore, store)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,15 @@ import (
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
-	"github.com/llmguard/llmguard/internal/ownership"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
+)
+
+const (
+	getIt  = http.MethodGet
+	postIt = http.MethodPost
+	dropIt = http.MethodDelete
 )
 
 // neighbours are keys of other users: bob is alice's colleague, carl is in another org.
@@ -27,7 +33,7 @@ func thingRig(t *testing.T, limits ...budget.Limit) (*rig, neighbours) {
 	t.Helper()
 	r := newRig(t, queue.Pool{}, nil, limits...)
 	keeping(t, r)
-	r.proxy.responses.fetches = newReads(readBounds{what: "requests", perSecond: 1e6, burst: 1e6, atOnce: 100})
+	r.proxy.objects.pacer.reads = newReads(readBounds{what: "requests", perSecond: 1e6, burst: 1e6, atOnce: 100})
 	n := neighbours{r.key, keys.New(keys.Live), keys.New(keys.Live)}
 	other := r.guard.Policy().Orgs["other"]
 	r.proxy.SetDirectory(&auth.Directory{ByHash: map[string]auth.Principal{
@@ -68,16 +74,17 @@ func (r *rig) file(size int) string {
 }
 
 // made creates one of everything and returns the ids by kind.
-func (r *rig) made() map[ownership.Kind]string {
+func (r *rig) made() map[wire.ObjectKind]string {
 	r.t.Helper()
 	chat := r.chat(prompt("hi", `"max_tokens":5,"store":true`))
-	return map[ownership.Kind]string{
-		ownership.Conversation: r.make("/conversations", `{}`),
-		ownership.Upload:       r.make("/uploads", `{"purpose":"user_data","filename":"a.pdf","bytes":5,"mime_type":"text/plain"}`),
-		ownership.VectorStore:  r.make("/vector_stores", `{"name":"vs_0123456789abcdef0"}`), // a name is not an id
-		ownership.Container:    r.make("/containers", `{"name":"c"}`),
-		ownership.File:         r.file(5),
-		ownership.Completion:   chat.id(),
+	return map[wire.ObjectKind]string{
+		wire.ObjectConversation: r.make("/conversations", `{}`),
+		wire.ObjectUpload:       r.make("/uploads", `{"purpose":"user_data","filename":"a.pdf","bytes":5,"mime_type":"text/plain"}`),
+		wire.ObjectVectorStore:  r.make("/vector_stores", `{"name":"vs_0123456789abcdef0"}`), // a name is not an id
+		wire.ObjectContainer:    r.make("/containers", `{"name":"c"}`),
+		wire.ObjectFile:         r.file(5),
+		wire.ObjectCompletion:   chat.id(),
+		wire.ObjectResponse:     r.make("/responses", `{"model":"gpt-4o","input":"hi","max_output_tokens":16}`),
 	}
 }
 
@@ -88,29 +95,29 @@ func TestThingsAreTheOrgs(t *testing.T) {
 	r, n := thingRig(t)
 	made := r.made()
 	sent := r.fake.Totals().Requests
-	all := append(slices.Clone(operations), getFile, contentFile, deleteFile)
-	for _, op := range all {
-		if op.of == "" {
+	for _, op := range wire.Operations() {
+		of := op.Object.Kind
+		if !op.Of() {
 			continue
 		}
-		path := strings.Replace(op.path, "*", made[op.of], 1)
-		if !strings.Contains(op.path, "*") {
-			path += made[op.of]
+		path := strings.Replace(op.Path, "*", made[of], 1)
+		if !strings.Contains(op.Path, "*") {
+			path += made[of]
 		}
 		path = strings.ReplaceAll(path, "*", "x")
 		if strings.HasSuffix(path, "/") {
 			path += "x"
 		}
-		code := strings.ReplaceAll(string(op.of), ".", "_") + "_not_found"
-		r.as(n.carl, op.method, path, "{}").fails(t, http.StatusNotFound, code)
-		if op.of == ownership.Conversation || op.of == ownership.Completion {
-			r.as(n.bob, op.method, path, "{}").fails(t, http.StatusNotFound, code)
+		code := strings.ReplaceAll(string(of), ".", "_") + "_not_found"
+		r.as(n.carl, op.Method, path, "{}").fails(t, http.StatusNotFound, code)
+		if of == wire.ObjectConversation || of == wire.ObjectCompletion || of == wire.ObjectResponse {
+			r.as(n.bob, op.Method, path, "{}").fails(t, http.StatusNotFound, code)
 		}
 	}
 	if got := r.fake.Totals().Requests; got != sent {
 		t.Errorf("%d requests about others' things reached the provider, want none", got-sent)
 	}
-	for kind, path := range map[ownership.Kind]string{ownership.VectorStore: "/vector_stores/", ownership.Container: "/containers/", ownership.File: "/files/"} {
+	for kind, path := range map[wire.ObjectKind]string{wire.ObjectVectorStore: "/vector_stores/", wire.ObjectContainer: "/containers/", wire.ObjectFile: "/files/"} {
 		for _, key := range []string{n.alice, n.bob} {
 			if a := r.as(key, getIt, path+made[kind], ""); a.status != 200 || a.id() != made[kind] {
 				t.Errorf("%s: got status %d, %s; want what the org has made", kind, a.status, a.body)
@@ -118,7 +125,7 @@ func TestThingsAreTheOrgs(t *testing.T) {
 		}
 	}
 	r.as(n.alice, getIt, "/vector_stores/vs_1%2F..%2Fmodels", "").fails(t, http.StatusNotFound, "unknown_url")
-	r.as(n.alice, getIt, "/vector_stores/"+made[ownership.VectorStore]+"/files/%2E%2E", "").fails(t, http.StatusNotFound, "vector_store_not_found")
+	r.as(n.alice, getIt, "/vector_stores/"+made[wire.ObjectVectorStore]+"/files/%2E%2E", "").fails(t, http.StatusNotFound, "vector_store_not_found")
 }
 
 // TestThingsInBodiesAreTheOrgs: ids in bodies are checked like those in paths.
@@ -126,8 +133,8 @@ func TestThingsInBodiesAreTheOrgs(t *testing.T) {
 	t.Parallel()
 	r, n := thingRig(t)
 	made := r.made()
-	file, store := made[ownership.File], made[ownership.VectorStore]
-	up := made[ownership.Upload]
+	file, store := made[wire.ObjectFile], made[wire.ObjectVectorStore]
+	up := made[wire.ObjectUpload]
 	r.org.AllowBuiltinTools = true
 	r.guard.Policy().Orgs["other"].AllowBuiltinTools = true
 	r.key = n.carl
@@ -151,10 +158,10 @@ func TestThingsInBodiesAreTheOrgs(t *testing.T) {
 			fmt.Sprintf(`{"items":[{"role":"user","content":[{"type":"input_file","file_id":%q}]}]}`, file), "file_not_found",
 		},
 		{"/conversations/" + conversation + "/items", `{"items":[{"type":"item_reference","id":"msg_1"}]}`, "item_not_found"},
-		{"/responses", respond(fmt.Sprintf(`"input":"x","conversation":%q`, made[ownership.Conversation])), "conversation_not_found"},
-		{"/responses", respond(fmt.Sprintf(`"input":"x","conversation":{"id":%q}`, made[ownership.Conversation])), "conversation_not_found"},
+		{"/responses", respond(fmt.Sprintf(`"input":"x","conversation":%q`, made[wire.ObjectConversation])), "conversation_not_found"},
+		{"/responses", respond(fmt.Sprintf(`"input":"x","conversation":{"id":%q}`, made[wire.ObjectConversation])), "conversation_not_found"},
 		{"/responses", respond(fmt.Sprintf(`"input":"x","tools":[{"type":"file_search","vector_store_ids":[%q]}]`, store)), "vector_store_not_found"},
-		{"/responses", respond(fmt.Sprintf(`"input":"x","tools":[{"type":"code_interpreter","container":%q}]`, made[ownership.Container])), "container_not_found"},
+		{"/responses", respond(fmt.Sprintf(`"input":"x","tools":[{"type":"code_interpreter","container":%q}]`, made[wire.ObjectContainer])), "container_not_found"},
 		{"/responses", respond(fmt.Sprintf(`"input":[{"role":"user","content":[{"type":"input_image","file_id":%q}]}]`, file)), "file_not_found"},
 		{"/chat/completions", fmt.Sprintf(`{"model":"gpt-4o","messages":[{"role":"user","content":[{"type":"file","file":{"file_id":%q}}]}]}`, file), "file_not_found"},
 	} {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"slices"
@@ -13,7 +14,7 @@ import (
 // route is one entry of the fixed table. A client's path is only used for a lookup here; paths sent
 // upstream are constants of package wire.
 type route struct {
-	name    string   // in the access record and the metrics
+	name    string   // in the access record and the metrics; default: see nameOf
 	methods []string // as in wire.ServedMethods
 	open    bool     // without authentication
 	scope   string   // required of the key; empty: any key
@@ -34,100 +35,62 @@ type handler func(x *request, r *http.Request, arg string) error
 // table maps paths, without /v1, to routes. A path that ends in / takes one more segment (or, for
 // models, several) as its argument.
 func (s *Server) table() map[string]route {
-	post := []string{http.MethodPost}
 	table := map[string]route{
-		"/": {
-			name: "root", open: true, serve: s.greet,
-		},
-		"/responses/": {
-			name: "responses.get", scope: "responses", reads: readsOne, writes: writesOne, results: true,
-			serve: s.responses.oneResponse,
-		},
-		"/responses/*/cancel": {
-			name: "responses.cancel", scope: "responses", writes: writesOne,
-			serve: s.responses.cancelResponse,
-		},
-		"/responses/*/input_items": {
-			name: "responses.input_items", scope: "responses", reads: readsOne,
-			serve: s.responses.responseInput,
-		},
-		"/models":  {name: "models", reads: readsPage, serve: s.self.listModels},
-		"/models/": {name: "models.get", reads: readsOne, serve: s.self.getModel},
-		"/limits":  {name: "limits", scope: "usage", reads: readsAll, serve: s.self.ownLimits},
-		"/usage":   {name: "usage", scope: "usage", reads: readsAll, serve: s.self.ownUsage},
-		"/jobs":    {name: "jobs", scope: "jobs", reads: readsPage, serve: s.jobs.listJobs},
-		"/jobs/": {
-			name: "jobs.get", scope: "jobs",
-			reads: readsOne, writes: writesOne, results: true, serve: s.jobs.oneJob,
-		},
-		"/jobs/*/cancel": {name: "jobs.cancel", scope: "jobs", writes: writesOne, serve: s.jobs.cancelJob},
-		"/jobs/*/result": {name: "jobs.result", scope: "jobs", reads: readsOne, results: true, serve: s.jobs.jobResult},
-		"/jobs/*/events": {name: "jobs.events", scope: "jobs", reads: readsOne, results: true, serve: s.jobs.jobEvents},
-		"/holds":         {name: "holds", scope: holdScope, priced: true, serve: s.holds.take},
-		"/holds/":        {name: "holds.get", scope: holdScope, reads: readsOne, serve: s.holds.get},
-		"/holds/*/extend": {
-			name: "holds.extend", scope: holdScope, rates: s.holds.changes, writes: writesHold, serve: s.holds.extend,
-		},
-		"/holds/*/settle": {
-			name: "holds.settle", scope: holdScope, rates: s.holds.changes, writes: writesHold, serve: s.holds.settle,
-		},
-		"/holds/*/void": {
-			name: "holds.void", scope: holdScope, rates: s.holds.changes, writes: writesHold, serve: s.holds.void,
-		},
-		"/keys/children": {
-			name: "keys.children", scope: runScope,
-			reads: readsPage, writes: writesOne, serve: s.runs.all,
-		},
+		"/":                        {name: "root", open: true, serve: s.greet},
+		"/responses/":              {results: true, serve: s.responses.oneResponse},
+		"/responses/*/cancel":      {serve: s.responses.cancelResponse},
+		"/responses/*/input_items": {serve: s.responses.responseInput},
+		"/models":                  {reads: readsPage, serve: s.self.listModels},
+		"/models/":                 {reads: readsOne, serve: s.self.getModel},
+		"/limits":                  {scope: "usage", reads: readsAll, serve: s.self.ownLimits},
+		"/usage":                   {scope: "usage", reads: readsAll, serve: s.self.ownUsage},
+		"/jobs":                    {scope: "jobs", reads: readsPage, serve: s.jobs.listJobs},
+		"/jobs/":                   {scope: "jobs", reads: readsOne, writes: writesOne, results: true, serve: s.jobs.oneJob},
+		"/jobs/*/cancel":           {scope: "jobs", writes: writesOne, serve: s.jobs.cancelJob},
+		"/jobs/*/result":           {scope: "jobs", reads: readsOne, results: true, serve: s.jobs.jobResult},
+		"/jobs/*/events":           {scope: "jobs", reads: readsOne, results: true, serve: s.jobs.jobEvents},
+		"/holds":                   {scope: holdScope, priced: true, serve: s.holds.take},
+		"/holds/":                  {scope: holdScope, reads: readsOne, serve: s.holds.get},
+		"/holds/*/extend":          {scope: holdScope, rates: s.holds.changes, writes: writesHold, serve: s.holds.extend},
+		"/holds/*/settle":          {scope: holdScope, rates: s.holds.changes, writes: writesHold, serve: s.holds.settle},
+		"/holds/*/void":            {scope: holdScope, rates: s.holds.changes, writes: writesHold, serve: s.holds.void},
+		"/keys/children":           {scope: runScope, reads: readsPage, writes: writesOne, serve: s.runs.all},
 		"/keys/children/": {
-			name: "keys.children.one", scope: runScope,
-			reads: readsOne, writes: writesOne, serve: s.runs.one,
+			name: "keys.children.one", scope: runScope, reads: readsOne, writes: writesOne, serve: s.runs.one,
 		},
-		"/limit_requests": {
-			name: "limit_requests", scope: raiseScope, reads: readsPage,
-			writes: writesOne, serve: s.raises.all,
-		},
-		"/limit_requests/": {
-			name: "limit_requests.get", scope: raiseScope, reads: readsOne,
-			writes: writesOne, serve: s.raises.one,
-		},
-		"/files": {
-			name: "files", scope: "files",
-			reads: readsPage, writes: writesOne, serve: s.files.allFiles,
-		},
-		"/files/": {
-			name: "files.get", scope: "files",
-			reads: readsOne, writes: writesOne, serve: s.files.oneFile,
-		},
-		"/files/*/content": {
-			name: "files.content", scope: "files", reads: readsOne,
-			serve: s.files.fileContent,
-		},
+		"/limit_requests":  {scope: raiseScope, reads: readsPage, writes: writesOne, serve: s.raises.all},
+		"/limit_requests/": {scope: raiseScope, reads: readsOne, writes: writesOne, serve: s.raises.one},
+		"/files":           {serve: s.files.allFiles},
+		"/files/":          {serve: s.files.oneFile},
+		"/files/*/content": {serve: s.files.fileContent},
 		"/batches": {
-			name: "batches", scope: "batches", fees: post,
-			reads: readsPage, writes: writesOne, serve: s.files.stored(s.batches.allBatches),
+			scope: "batches", fees: []string{http.MethodPost}, reads: readsPage, writes: writesOne,
+			serve: s.files.stored(s.batches.allBatches),
 		},
-		"/batches/": {
-			name: "batches.get", scope: "batches", reads: readsOne,
-			serve: s.files.stored(s.batches.oneBatch),
-		},
-		"/batches/*/cancel": {
-			name: "batches.cancel", scope: "batches", writes: writesOne,
-			serve: s.files.stored(s.batches.cancelBatch),
-		},
+		"/batches/":         {scope: "batches", reads: readsOne, serve: s.files.stored(s.batches.oneBatch)},
+		"/batches/*/cancel": {scope: "batches", writes: writesOne, serve: s.files.stored(s.batches.cancelBatch)},
 	}
 	for _, ep := range wire.Endpoints() {
 		table[ep.Path()] = route{name: string(ep), scope: string(ep), priced: true, serve: s.calls.metered(ep)}
 	}
-	s.addOperations(table)
+	s.objects.addRoutes(table)
 	for path, methods := range wire.ServedMethods() {
 		at := table[path]
 		if at.serve == nil {
 			panic("proxy: no handler for " + path)
 		}
-		at.methods = methods
+		at.name, at.methods = cmp.Or(at.name, nameOf(path)), methods
 		table[path] = at
 	}
 	return table
+}
+
+// nameOf returns the usual name of a route: the words of its path, with get if it ends with an id.
+func nameOf(path string) string {
+	if strings.HasSuffix(path, "/") {
+		path += "get"
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(path[1:], "/*", ""), "/", ".")
 }
 
 // units returns how many units a request takes of its key's reads.
@@ -140,15 +103,20 @@ func (r *route) units(method string) int {
 
 // served lists what the routes serve, for messages.
 func served(routes map[string]route) string {
-	var list []string
+	var list, under []string
+	for _, o := range wire.Objects() {
+		if o.Path != "" && !o.Here {
+			under = append(under, "/v1"+o.Path)
+		}
+	}
 	for _, path := range slices.Sorted(maps.Keys(routes)) {
 		at := routes[path]
 		methods := strings.Join(at.methods, " and ")
 		if at.priced {
 			methods = http.MethodPost
 		}
-		stored := slices.ContainsFunc(related, func(r relation) bool { return !at.priced && strings.HasPrefix(path, r.path) })
-		if at.open || stored {
+		below := func(list string) bool { return strings.HasPrefix("/v1"+path, list) }
+		if at.open || !at.priced && slices.ContainsFunc(under, below) {
 			continue
 		}
 		path = strings.ReplaceAll(path, "*", "{id}")
@@ -156,10 +124,6 @@ func served(routes map[string]route) string {
 			path += "{id}"
 		}
 		list = append(list, methods+" /v1"+path)
-	}
-	var under []string
-	for _, r := range related {
-		under = append(under, "/v1"+r.path)
 	}
 	return strings.Join(list, ", ") + ", and the objects stored under " + strings.Join(under, ", ")
 }

@@ -153,13 +153,14 @@ func (s *Server) assemble() {
 		bodies: s.bodies, connections: s.connections,
 	}
 	s.repeats = &repeatHandler{opts: o, metrics: s.metrics, calls: s.calls, jobs: s.jobs}
+	pacer := &pacer{guard: o.Guard, reads: newReads(upstreamReads)}
 	s.responses = &responseHandler{
-		opts: o, metrics: s.metrics, fetches: newReads(upstreamReads), bodies: s.bodies, connections: s.connections,
+		opts: o, metrics: s.metrics, pacer: pacer, bodies: s.bodies, connections: s.connections,
 		calls: s.calls, repeats: s.repeats, jobs: s.jobs,
 	}
 	s.calls.repeats = s.repeats
 	s.calls.responses = s.responses
-	s.objects = &objectHandler{server: s, opts: o, bodies: s.bodies, responses: s.responses}
+	s.objects = newObjectHandler(o, s.bodies, pacer)
 	s.files = &fileHandler{opts: o, reads: s.reads, bodies: s.bodies, connections: s.connections, objects: s.objects}
 	s.batches = &batchHandler{opts: o, bodies: s.bodies, calls: s.calls, files: s.files}
 	s.self = &selfHandler{opts: o}

@@ -14,11 +14,11 @@ import (
 
 // keptHere answers a request about a response of the caller that this proxy stores because its
 // provider cannot.
-func (rh *responseHandler) keptHere(x *request, r *http.Request, id, method, verb string) error {
+func (rh *responseHandler) keptHere(x *request, r *http.Request, id, verb string) error {
 	if verb == "/cancel" {
 		return wire.BadRequest("", "", "Only responses that were created with background=true can be cancelled")
 	}
-	if method == http.MethodDelete { // the note is deleted too
+	if r.Method == http.MethodDelete { // the note is deleted too
 		return x.json(http.StatusOK, map[string]any{"id": id, "object": "response", "deleted": true})
 	}
 	t, err := rh.opts.Guard.Objects.Response(r.Context(), x.caller, id)
@@ -60,9 +60,5 @@ func listItems(x *request, query url.Values, raw []byte) error {
 	}
 	more := len(items) > limit
 	items = items[:min(len(items), limit)]
-	page := map[string]any{"object": "list", "data": items, "first_id": nil, "last_id": nil, "has_more": more}
-	if n := len(items); n > 0 {
-		page["first_id"], page["last_id"] = responses.ItemID(items[0]), responses.ItemID(items[n-1])
-	}
-	return x.json(http.StatusOK, page)
+	return x.json(http.StatusOK, listOf(items, more, idOf))
 }

@@ -2,7 +2,6 @@ package ownership
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
@@ -34,7 +33,7 @@ type Addition struct {
 func (s *Store) Tokens(ctx context.Context, org, id string) (int64, error) {
 	n, err := s.rdb.Get(ctx, tokensKey(org, id)).Int64()
 	if err != nil && !redisconn.IsNil(err) {
-		return 0, fmt.Errorf("ownership: %w", err)
+		return 0, wrap(err)
 	}
 	return max(n, 0), nil
 }
@@ -46,7 +45,7 @@ func (s *Store) Begin(ctx context.Context, org, id, call string, tokens int64) (
 	reply, err := beginScript.Run(ctx, s.rdb, []string{tokensKey(org, id), openKey(org, id)},
 		"", call, a.tokens, awaited.Microseconds()).StringSlice()
 	if err != nil {
-		return a, fmt.Errorf("ownership: %w", err)
+		return a, wrap(err)
 	}
 	a.base, a.corrections = reply[0], reply[1]
 	return a, nil
@@ -60,12 +59,8 @@ const Unknown = -1
 // in between, only added counts. A total does not include what other calls in progress may add;
 // that stays counted until they end.
 func (s *Store) End(ctx context.Context, a Addition, added, total int64) error {
-	err := endScript.Run(ctx, s.rdb, []string{tokensKey(a.org, a.id), openKey(a.org, a.id)},
-		a.call, max(added, 0), max(total, Unknown), a.base, a.corrections).Err()
-	if err != nil {
-		return fmt.Errorf("ownership: %w", err)
-	}
-	return nil
+	return wrap(endScript.Run(ctx, s.rdb, []string{tokensKey(a.org, a.id), openKey(a.org, a.id)},
+		a.call, max(added, 0), max(total, Unknown), a.base, a.corrections).Err())
 }
 
 // Added returns the tokens passed to Begin.

@@ -133,7 +133,7 @@ func TestRepeatedBeginAndEnd(t *testing.T) {
 	if a, err = s.Begin(ctx, "acme", "conv_1", "other", 100); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Drop(ctx, "acme", "conv_1"); err != nil {
+	if err := s.Forget(ctx, "acme", Note{ID: "conv_1"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.End(ctx, a, 100, Unknown); err != nil {

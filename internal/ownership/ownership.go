@@ -5,29 +5,29 @@
 //
 // Notes of responses are written shortly after the response, without delaying any request, and
 // live for [TTL]. If a note cannot be written, or exceeds the org's share of Redis memory, its
-// id is rejected later. Notes of things with a [Kind] are written before their id is shown, and
-// are listed; see [Store.Keep]. No text of any request or response is stored.
+// id is rejected later. Notes of other objects are written before their id is shown, and are
+// listed; see [Store.Keep]. No text of any request or response is stored.
 package ownership
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // TTL is how long a provider stores responses, and we their notes.
 const TTL = 30 * 24 * time.Hour
 
-// Note records who owns a thing and where it is stored.
+// Note records who owns an object and where it is stored.
 type Note struct {
 	// ID is the id known to callers. It is not stored with the note.
 	ID string `json:"-"`
@@ -50,9 +50,9 @@ type Note struct {
 	// Born distinguishes the user from an earlier one with its id.
 	Born string `json:"ub,omitempty"`
 
-	// Kind is what it is; "" means a response or an item of one.
-	Kind Kind `json:"k,omitempty"`
-	// Of is the id of the thing that this is a part of.
+	// Kind is the kind of a listed object; "" for a response or an item of one. See [Note.Is].
+	Kind wire.ObjectKind `json:"k,omitempty"`
+	// Of is the id of the object that this is a part of.
 	Of string `json:"of,omitempty"`
 	// Bytes is the size of a file, or the known size of a vector store.
 	Bytes int64 `json:"b,omitempty"`
@@ -71,12 +71,15 @@ type Note struct {
 	Unit string `json:"e,omitempty"`
 }
 
-// At returns the provider's id for the thing.
-func (n Note) At() string {
-	if n.Upstream != "" {
-		return n.Upstream
+// At returns the provider's id for the object.
+func (n Note) At() string { return cmp.Or(n.Upstream, n.ID) }
+
+// Is returns the kind of the object.
+func (n Note) Is() wire.ObjectKind {
+	if n.Kind == "" && n.Response != "" {
+		return wire.ObjectItem
 	}
-	return n.ID
+	return cmp.Or(n.Kind, wire.ObjectResponse)
 }
 
 // Store stores notes in Redis, in the slot of their org. It is safe for concurrent use.
@@ -111,7 +114,7 @@ func New(rdb redisconn.DB, memory *capacity.Memory, log *slog.Logger) *Store {
 
 func key(org, id string) string { return "lg:{" + org + "}:owned:" + id }
 
-// Put records things of an org. It returns immediately; a later note of the same thing replaces
+// Put records objects of an org. It returns immediately; a later note of the same object replaces
 // an earlier one.
 func (s *Store) Put(ctx context.Context, org string, notes ...Note) {
 	s.mu.Lock()
@@ -134,110 +137,81 @@ const (
 
 // fly writes until nothing is pending.
 func (s *Store) fly(ctx context.Context) {
-	failures := 0
-	for {
-		batch := s.batch()
-		if len(batch) == 0 {
-			return
+	for org, batch := s.batch(); len(batch) > 0; org, batch = s.batch() {
+		err := s.write(ctx, org, batch)
+		for tries := 1; err != nil && tries < writeTries; tries++ {
+			err = s.write(ctx, org, batch)
 		}
-		err := s.write(ctx, batch)
-		failures++
-		if err == nil {
-			failures = 0
+		if err != nil {
+			s.log.Warn("objects at a provider not recorded, they cannot be referenced", "things", len(batch), "err", err)
 		}
-		if err == nil || failures == writeTries {
-			s.written(batch)
+		s.mu.Lock()
+		for k, n := range batch {
+			if s.pending[k].note == n { // it was not replaced meanwhile
+				delete(s.pending, k)
+			}
 		}
-		if failures == writeTries {
-			failures = 0
-			s.log.Warn("objects at a provider not recorded, they cannot be referenced", "things", len(batch), "err",
-				err)
-		}
+		s.mu.Unlock()
 	}
 }
 
-func (s *Store) batch() map[string]pending {
+// batch returns pending notes of one org.
+func (s *Store) batch() (org string, batch map[string]Note) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	batch := make(map[string]pending, min(len(s.pending), most))
-	for k, n := range s.pending {
+	batch = make(map[string]Note, min(len(s.pending), most))
+	for k, p := range s.pending {
+		org = cmp.Or(org, p.org)
+		if p.org == org {
+			batch[k] = p.note
+		}
 		if len(batch) == most {
 			break
 		}
-		batch[k] = n
 	}
 	s.flying = len(batch) > 0
-	return batch
+	return org, batch
 }
 
 // noteBytes is approximately what Redis needs for a note in addition to its key and text.
 const noteBytes = 192
 
-// write writes the notes of each org that has room for them.
-func (s *Store) write(ctx context.Context, batch map[string]pending) error {
+// write writes notes of an org, unless it has no room for them.
+func (s *Store) write(ctx context.Context, org string, batch map[string]Note) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	texts, sums := map[string][]byte{}, map[string]capacity.Settled{}
-	for k, p := range batch {
-		text, err := json.Marshal(p.note)
+	sum := capacity.Settled{Life: TTL}
+	pipe := s.rdb.Pipeline()
+	for k, n := range batch {
+		text, err := json.Marshal(n)
 		if err != nil {
 			return err
 		}
-		texts[k] = text
-		n := sums[p.org].Written + int64(len(k)+len(text)) + noteBytes
-		sums[p.org] = capacity.Settled{ID: k, Written: n, Life: TTL}
+		pipe.Set(ctx, k, text, TTL)
+		sum.ID = k
+		sum.Written += int64(len(k)+len(text)) + noteBytes
 	}
-	err := s.admit(ctx, sums)
+	err := s.memory.Reserve(ctx, org, sum.ID, capacity.Bytes{Written: sum.Written}, TTL)
+	if capacity.IsFull(err) {
+		return nil
+	}
 	if err == nil {
-		err = s.set(ctx, batch, texts, sums)
+		err = pipe.Exec(ctx)
 	}
 	if err != nil { // all of it is either written again or given up
-		ids := make([]string, 0, len(sums))
-		for _, n := range sums {
-			ids = append(ids, n.ID)
-		}
-		_ = s.memory.Release(ctx, ids...)
-		return err
+		_ = s.memory.Release(ctx, sum.ID)
+		return wrap(err)
 	}
-	_ = s.memory.Settle(ctx, slices.Collect(maps.Values(sums))...) // if this fails, they stay reserved
+	_ = s.memory.Settle(ctx, sum) // if this fails, it stays reserved
 	return nil
 }
 
-// admit reserves the memory for each org's notes, and removes the orgs without room.
-func (s *Store) admit(ctx context.Context, sums map[string]capacity.Settled) error {
-	for org, n := range sums {
-		err := s.memory.Reserve(ctx, org, n.ID, capacity.Bytes{Written: n.Written}, n.Life)
-		if capacity.IsFull(err) {
-			delete(sums, org)
-		} else if err != nil {
-			return err
-		}
+// wrap says whose error it is; nil stays nil.
+func wrap(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
-}
-
-func (s *Store) set(ctx context.Context, batch map[string]pending, texts map[string][]byte,
-	sums map[string]capacity.Settled,
-) error {
-	pipe := s.rdb.Pipeline()
-	for k, p := range batch {
-		if _, ok := sums[p.org]; ok {
-			pipe.Set(ctx, k, texts[k], p.note.Kind.life())
-		}
-	}
-	err := pipe.Exec(ctx)
-	return err
-}
-
-// written removes the written notes from pending, unless they were replaced meanwhile.
-func (s *Store) written(batch map[string]pending) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for k, p := range batch {
-		if s.pending[k] == p {
-			delete(s.pending, k)
-		}
-	}
+	return fmt.Errorf("ownership: %w", err)
 }
 
 // again is the pause before the second and last lookup of a missing note, because another
@@ -260,6 +234,9 @@ func (s *Store) Find(ctx context.Context, org string, ids ...string) (map[string
 }
 
 func (s *Store) look(ctx context.Context, org string, ids []string) (map[string]Note, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
 	found := make(map[string]Note, len(ids))
 	keys := make([]string, len(ids))
 	for i, id := range ids {
@@ -267,7 +244,7 @@ func (s *Store) look(ctx context.Context, org string, ids []string) (map[string]
 	}
 	values, err := s.rdb.MGet(ctx, keys...).Result()
 	if err != nil {
-		return nil, fmt.Errorf("ownership: %w", err)
+		return nil, wrap(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -287,17 +264,6 @@ func (s *Store) look(ctx context.Context, org string, ids []string) (map[string]
 		found[id] = n
 	}
 	return found, nil
-}
-
-// Drop deletes the note of a thing that the provider no longer stores.
-func (s *Store) Drop(ctx context.Context, org, id string) error {
-	s.mu.Lock()
-	delete(s.pending, key(org, id))
-	s.mu.Unlock()
-	if err := s.rdb.Del(ctx, key(org, id), tokensKey(org, id), openKey(org, id)).Err(); err != nil {
-		return fmt.Errorf("ownership: %w", err)
-	}
-	return s.memory.Release(ctx, key(org, id))
 }
 
 // Close waits until everything is written, or ctx is done.

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 func find(t *testing.T, s *Store, org string, ids ...string) map[string]Note {
@@ -47,7 +48,7 @@ func TestNotes(t *testing.T) {
 	if ttl := rdb.TTL(ctx, key("acme", "resp_1")).Val(); ttl <= TTL-time.Minute || ttl > TTL {
 		t.Errorf("kept for %v", ttl)
 	}
-	if err := two.Drop(ctx, "acme", "resp_1"); err != nil || len(find(t, one, "acme", "resp_1")) != 0 {
+	if err := two.Forget(ctx, "acme", n); err != nil || len(find(t, one, "acme", "resp_1")) != 0 {
 		t.Errorf("dropped and still there: %v", err)
 	}
 }
@@ -133,26 +134,26 @@ func TestThingsKeepToTheShareOfTheirOrg(t *testing.T) {
 	}
 	s := New(redistest.DB(rdb), nil, nil)
 	kept := 0
-	for err := s.Room(ctx, "greedy", "ann", VectorStore); err == nil; err = s.Room(ctx, "greedy", "ann", VectorStore) {
+	for err := s.Room(ctx, "greedy", "ann", wire.ObjectVectorStore); err == nil; err = s.Room(ctx, "greedy", "ann", wire.ObjectVectorStore) {
 		if kept++; kept > 10_000 {
 			t.Fatal("it has no bound")
 		}
-		if err := s.Keep(ctx, "greedy", Note{ID: fmt.Sprintf("vs_%d", kept), Kind: VectorStore, User: "ann"}); err != nil {
+		if err := s.Keep(ctx, "greedy", Note{ID: fmt.Sprintf("vs_%d", kept), Kind: wire.ObjectVectorStore, User: "ann"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Room(ctx, "greedy", "ann", File); !errors.Is(err, ErrNoRoom) {
+	if err := s.Room(ctx, "greedy", "ann", wire.ObjectFile); !errors.Is(err, ErrNoRoom) {
 		t.Errorf("a file after %d stores: got %v, want %v", kept, err, ErrNoRoom)
 	}
-	if err := s.Room(ctx, "modest", "bob", VectorStore); err != nil {
+	if err := s.Room(ctx, "modest", "bob", wire.ObjectVectorStore); err != nil {
 		t.Errorf("another org: %v", err)
 	}
 	for i := range 200 {
-		if err := s.Forget(ctx, "greedy", Note{ID: fmt.Sprintf("vs_%d", i+1), Kind: VectorStore, User: "ann"}); err != nil {
+		if err := s.Forget(ctx, "greedy", Note{ID: fmt.Sprintf("vs_%d", i+1), Kind: wire.ObjectVectorStore, User: "ann"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Room(ctx, "greedy", "ann", VectorStore); err != nil {
+	if err := s.Room(ctx, "greedy", "ann", wire.ObjectVectorStore); err != nil {
 		t.Errorf("after some were forgotten: %v", err)
 	}
 }

@@ -252,14 +252,14 @@ func (s *formScanner) part(p formPart) error {
 	return nil
 }
 
-// formKind returns the kind of thing that a field with this name refers to, as in
+// formKind returns the kind of object that a field with this name refers to, as in
 // image[0][file_id]; empty if none.
-func formKind(name string) RefKind {
+func formKind(name string) ObjectKind {
 	parts := strings.FieldsFunc(name, func(r rune) bool { return r == '[' || r == ']' || r == '.' })
 	for _, part := range parts {
 		var buf [maxFolded]byte
 		folded, _ := fold(buf[:0], []byte(part))
-		if kind := keptBy[string(folded)]; kind != "" {
+		if kind := kindByMember[string(folded)]; kind != "" {
 			return kind
 		}
 	}

@@ -36,7 +36,7 @@ var itemFields = newFields(map[string]reader{
 	"input":               readText("input[].input", KindToolCall),
 	"tools":               readItemTools,
 	"encrypted_content":   readEncrypted,
-	"approval_request_id": readRef(RefItem, "input[].approval_request_id"),
+	"approval_request_id": readRef(ObjectItem, "input[].approval_request_id"),
 
 	"call_id":    nil,
 	"status":     nil,
@@ -81,7 +81,7 @@ func readItem(s *scanner) error {
 	case it.id == "", whole[it.kind], it.kind == "" && it.content, it.encrypted:
 		return nil
 	}
-	err := s.addRef(RefItem, it.id, s.param("input[].id"))
+	err := s.addRef(ObjectItem, it.id, s.param("input[].id"))
 	if err == nil {
 		s.req.Refs[len(s.req.Refs)-1].Reasoning = it.kind == "reasoning"
 	}
@@ -130,7 +130,7 @@ var responsesPartFields = newFields(map[string]reader{
 	"refusal":     readText("input[].content[].refusal", KindRefusal),
 	"image_url":   readPartImage,
 	"detail":      readWord("input[].content[].detail", func(s *scanner) *string { return &s.item.image.Detail }),
-	"file_id":     readRef(RefFile, "input[].content[].file_id"),
+	"file_id":     readRef(ObjectFile, "input[].content[].file_id"),
 	"file_data":   readPartFile,
 	"file_url":    readPartURL,
 	"filename":    nil,

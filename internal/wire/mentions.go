@@ -7,7 +7,7 @@ import (
 
 // Mentions is what [ScanMentions] found in a request about something that a provider stores.
 type Mentions struct {
-	// Refs are the things it names. They may belong to anyone.
+	// Refs are the objects it names. They may belong to anyone.
 	Refs []Ref
 	// BuiltinTools are the types of tools in its items that the provider runs.
 	BuiltinTools []string
@@ -25,7 +25,7 @@ type Mentions struct {
 var mentionFields = newFields(map[string]reader{
 	"items":        readMentionedItems,
 	"files":        readMentionedFiles,
-	"file_id":      readRef(RefFile, "file_id"),
+	"file_id":      readRef(ObjectFile, "file_id"),
 	"part_ids":     readPartIDs,
 	"purpose":      readWord("purpose", func(s *scanner) *string { return &s.mentions.Purpose }),
 	"memory_limit": readWord("memory_limit", func(s *scanner) *string { return &s.mentions.MemoryLimit }),
@@ -41,7 +41,7 @@ var mentionFields = newFields(map[string]reader{
 }, nil)
 
 var mentionedFileFields = newFields(map[string]reader{
-	"file_id":    readRef(RefFile, "files[].file_id"),
+	"file_id":    readRef(ObjectFile, "files[].file_id"),
 	"attributes": nil,
 }, nil)
 
@@ -79,7 +79,7 @@ func ScanMentions(body []byte, lim Limits) (Mentions, error) {
 // count counts a file that an item names.
 func (m *Mentions) count(r Ref) {
 	switch {
-	case m.Items == 0 || r.Kind != RefFile:
+	case m.Items == 0 || r.Kind != ObjectFile:
 	case r.Picture:
 		m.Pictures++
 	default:
@@ -119,7 +119,7 @@ func readMentionedFiles(s *scanner) error {
 func readPartIDs(s *scanner) error {
 	ids, err := s.words("part_ids")
 	for _, id := range ids {
-		err = errors.Join(err, s.addRef(RefUploadPart, id, "part_ids"))
+		err = errors.Join(err, s.addRef(ObjectUploadPart, id, "part_ids"))
 	}
 	return err
 }

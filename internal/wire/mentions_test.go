@@ -15,19 +15,19 @@ func TestScanMentions(t *testing.T) {
 		``:   {},
 		`{}`: {},
 		`{"name":"` + id + `","metadata":{"file_id":"f"},"attributes":{"a":"` + id + `"},"query":"` + id + `","filters":{"value":"` + id + `"}}`: {},
-		`{"file_ids":["a","b"]}`:                                   {Refs: []Ref{{Kind: RefFile, ID: "a", Param: "file_ids"}, {Kind: RefFile, ID: "b", Param: "file_ids"}}},
-		`{"files":[{"file_id":"a","attributes":{"file_id":"b"}}]}`: {Refs: []Ref{{Kind: RefFile, ID: "a", Param: "files[0].file_id"}}},
-		`{"part_ids":["p"]}`:                                       {Refs: []Ref{{Kind: RefUploadPart, ID: "p", Param: "part_ids"}}},
-		`{"skills":[{"skill_id":"s"}],"memory_limit":"4g"}`:        {Refs: []Ref{{Kind: RefSkill, ID: "s", Param: "skill_id"}}, MemoryLimit: "4g"},
+		`{"file_ids":["a","b"]}`:                                   {Refs: []Ref{{Kind: ObjectFile, ID: "a", Param: "file_ids"}, {Kind: ObjectFile, ID: "b", Param: "file_ids"}}},
+		`{"files":[{"file_id":"a","attributes":{"file_id":"b"}}]}`: {Refs: []Ref{{Kind: ObjectFile, ID: "a", Param: "files[0].file_id"}}},
+		`{"part_ids":["p"]}`:                                       {Refs: []Ref{{Kind: ObjectUploadPart, ID: "p", Param: "part_ids"}}},
+		`{"skills":[{"skill_id":"s"}],"memory_limit":"4g"}`:        {Refs: []Ref{{Kind: ObjectSkill, ID: "s", Param: "skill_id"}}, MemoryLimit: "4g"},
 		`{"purpose":"vision"}`:                                     {Purpose: "vision"},
 		`{"items":[{"role":"user","content":[{"type":"input_image","file_id":"a"},{"type":"input_file","file_id":"b"}]}]}`: {
 			Refs: []Ref{
-				{Kind: RefFile, ID: "a", Param: "items[0].content[0].file_id", Picture: true},
-				{Kind: RefFile, ID: "b", Param: "items[0].content[1].file_id"},
+				{Kind: ObjectFile, ID: "a", Param: "items[0].content[0].file_id", Picture: true},
+				{Kind: ObjectFile, ID: "b", Param: "items[0].content[1].file_id"},
 			},
 			Items: 102, Pictures: 1, Documents: 1,
 		},
-		`{"items":[{"type":"item_reference","id":"i"}]}`: {Refs: []Ref{{Kind: RefItem, ID: "i", Param: "items[0].id"}}, Items: 36},
+		`{"items":[{"type":"item_reference","id":"i"}]}`: {Refs: []Ref{{Kind: ObjectItem, ID: "i", Param: "items[0].id"}}, Items: 36},
 	} {
 		got, err := ScanMentions([]byte(body), Limits{})
 		refs := slices.Equal(got.Refs, want.Refs)

@@ -219,7 +219,7 @@ func readFileID(s *scanner) error {
 		return err
 	}
 	s.message().file().ID = id
-	return s.addRef(RefFile, id, s.param(param))
+	return s.addRef(ObjectFile, id, s.param(param))
 }
 
 // file returns the file being read.

@@ -5,26 +5,10 @@ import (
 	"slices"
 )
 
-// RefKind is the kind of thing that a [Ref] names.
-type RefKind string
-
-// The kinds of things that a provider stores.
-const (
-	RefResponse     RefKind = "response"
-	RefItem         RefKind = "item" // of the input or output of a response
-	RefConversation RefKind = "conversation"
-	RefFile         RefKind = "file"
-	RefPrompt       RefKind = "prompt"
-	RefVectorStore  RefKind = "vector_store"
-	RefContainer    RefKind = "container"
-	RefUploadPart   RefKind = "upload_part"
-	RefSkill        RefKind = "skill"
-)
-
 // Ref is a mention of something stored at the provider. The request does not show whether the
 // caller may use it.
 type Ref struct {
-	Kind RefKind
+	Kind ObjectKind
 	ID   string
 	// Param is the member that names it.
 	Param string
@@ -39,7 +23,7 @@ type Ref struct {
 // maxRefs bounds the lookups for one request.
 const maxRefs = 2048
 
-func (s *scanner) addRef(kind RefKind, id, param string) error {
+func (s *scanner) addRef(kind ObjectKind, id, param string) error {
 	if len(s.req.Refs) == maxRefs {
 		return BadRequest(param, "array_above_max_length", "The request refers to more than %d objects stored at the "+
 			"provider.",
@@ -49,8 +33,8 @@ func (s *scanner) addRef(kind RefKind, id, param string) error {
 	return nil
 }
 
-// readRef reads the id of a stored thing.
-func readRef(kind RefKind, param string) reader {
+// readRef reads the id of a stored object.
+func readRef(kind ObjectKind, param string) reader {
 	return func(s *scanner) error {
 		id, err := s.word(param)
 		if err != nil {
@@ -73,8 +57,9 @@ func (s *scanner) walk() error {
 		if err != nil {
 			return err
 		}
-		if text := unquoted(s.buf[at.Start:at.End]); looksKept(text) {
-			return s.addRef(RefFile, string(text), "")
+		text := unquoted(s.buf[at.Start:at.End])
+		if kind := kindByID(text); kind != "" {
+			return s.addRef(kind, string(text), "")
 		}
 		return nil
 	}
@@ -90,16 +75,18 @@ func unquoted(raw []byte) []byte {
 	return appendUnquoted(nil, inner[:min(len(inner), maxWord)])
 }
 
-// looksKept reports whether a string is just an id such as file-1a2B...
-func looksKept(text []byte) bool {
+// kindByID returns the kind of a string that is just an id such as file-1a2B...; "" for any other.
+func kindByID(text []byte) ObjectKind {
 	const least, most = 16, 64 // letters and digits after the prefix
-	for _, prefix := range []string{"file-", "file_", "vs_", "cntr_"} {
-		rest, ok := bytes.CutPrefix(text, []byte(prefix))
-		if ok && len(rest) >= least && len(rest) <= most && !bytes.ContainsFunc(rest, notAlphanumeric) {
-			return true
+	for _, o := range objects {
+		for _, prefix := range o.IDs {
+			rest, ok := bytes.CutPrefix(text, []byte(prefix))
+			if ok && len(rest) >= least && len(rest) <= most && !bytes.ContainsFunc(rest, notAlphanumeric) {
+				return o.Kind
+			}
 		}
 	}
-	return false
+	return ""
 }
 
 func notAlphanumeric(r rune) bool {
@@ -123,17 +110,17 @@ func (t *tool) dropSchema(r *Request) {
 	r.Refs = slices.Delete(r.Refs, t.refs[0], t.refs[1])
 }
 
-// keptBy maps the folded names of members that contain ids to the kind of thing they name.
-// Providers spell them differently.
-var keptBy = map[string]RefKind{
-	"fileid": RefFile, "fileids": RefFile, "inputfileid": RefFile, "documentid": RefFile, "documentids": RefFile,
-	"uploadid": RefFile, "cachedcontent": RefFile,
-	"vectorstoreid": RefVectorStore, "vectorstoreids": RefVectorStore, "libraryid": RefVectorStore,
-	"libraryids": RefVectorStore, "collectionid": RefVectorStore, "collectionids": RefVectorStore,
-	"container": RefContainer, "containerid": RefContainer,
-	"approvalrequestid": RefItem, "previousresponseid": RefConversation, "conversationid": RefConversation,
-	"threadid": RefConversation, "promptid": RefPrompt, "skillid": RefSkill,
-}
+// kindByMember maps the folded names of members that hold ids to the kind they name. Providers spell
+// them differently.
+var kindByMember = func() map[string]ObjectKind {
+	kinds := map[string]ObjectKind{}
+	for _, o := range objects {
+		for _, name := range o.Members {
+			kinds[name] = o.Kind
+		}
+	}
+	return kinds
+}()
 
 // walkUnasked walks a value whose ids the request does not use.
 func (s *scanner) walkUnasked() error {
@@ -150,7 +137,7 @@ func (s *scanner) walkMember(name []byte) error {
 	if string(folded) == "cachecontrol" {
 		return readCacheControl(s)
 	}
-	kind := keptBy[string(folded)]
+	kind := kindByMember[string(folded)]
 	if kind == "" {
 		return s.walk()
 	}

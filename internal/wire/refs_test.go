@@ -18,31 +18,32 @@ func TestIdsAreFoundAnywhere(t *testing.T) {
 	for name, x := range map[string]struct {
 		ep   Endpoint
 		body string
-		kind RefKind
+		kind ObjectKind
 	}{
-		"a part":                 {ChatCompletions, chat(`{"type":"file","file_id":"f1"}`), RefFile},
-		"a part, spelled so":     {ChatCompletions, chat(`{"type":"file","fileId":"f1"}`), RefFile},
-		"by its looks":           {ChatCompletions, chat(`{"type":"document","document":"` + id + `"}`), RefFile},
-		"by its looks, escaped":  {ChatCompletions, chat(`{"type":"document","document":{"x":["\u0066` + id[1:] + `"]}}`), RefFile},
-		"in a file":              {ChatCompletions, chat(`{"type":"file","file":{"id":"` + id + `"}}`), RefFile},
-		"in an image":            {ChatCompletions, chat(`{"type":"image_url","image_url":{"url":"data:,","file_id":"f1"}}`), RefFile},
-		"in a recording":         {ChatCompletions, chat(`{"type":"input_audio","input_audio":{"file_id":"f1"}}`), RefFile},
-		"in a message":           {ChatCompletions, `{"model":"m","messages":[{"role":"user","content":"x","attachments":[{"file_id":"f1"}]}]}`, RefFile},
-		"at the top":             {ChatCompletions, with(`"file_ids":["f1"]`), RefFile},
-		"in something unknown":   {ChatCompletions, with(`"extra":{"google":{"cached_content":"c1"}}`), RefFile},
-		"in a tool of chat":      {ChatCompletions, with(`"tools":[{"type":"file_search","vector_store_ids":["vs"]}]`), RefVectorStore},
-		"in its parameters":      {ChatCompletions, with(`"tools":[{"type":"x:search","function":{"parameters":{"library_ids":["l"]}}}]`), RefVectorStore},
-		"beside a function":      {ChatCompletions, with(`"tools":[{"type":"function","function":{"name":"f"},"file_ids":["f1"]}]`), RefFile},
-		"in a choice of tools":   {ChatCompletions, with(`"tool_choice":{"container":"c1"}`), RefContainer},
-		"in a search":            {ChatCompletions, with(`"web_search_options":{"collection_ids":["c1"]}`), RefVectorStore},
-		"in stream options":      {ChatCompletions, with(`"stream_options":{"file_id":"f1"}`), RefFile},
-		"in an embedding":        {Embeddings, `{"model":"m","input":"x","file_id":"f1"}`, RefFile},
-		"in a moderation":        {Moderations, `{"model":"m","input":[{"type":"file","file_id":"f1"}]}`, RefFile},
-		"in a picture":           {ImageGenerations, `{"model":"m","prompt":"x","images":[{"file_id":"f1"}]}`, RefFile},
-		"in Responses' format":   {Responses, `{"model":"m","input":"x","text":{"file_id":"f1"}}`, RefFile},
-		"in a tool of Responses": {Responses, `{"model":"m","input":"x","tools":[{"type":"x","parameters":{"container_id":"c1"}}]}`, RefContainer},
-		"beside its schema":      {Responses, `{"model":"m","input":"x","tools":[{"type":"function","name":"f","file_ids":["f1"]}]}`, RefFile},
-		"another response":       {ChatCompletions, with(`"previous_response_id":"resp_1"`), RefConversation},
+		"a part":                 {ChatCompletions, chat(`{"type":"file","file_id":"f1"}`), ObjectFile},
+		"a part, spelled so":     {ChatCompletions, chat(`{"type":"file","fileId":"f1"}`), ObjectFile},
+		"by its looks":           {ChatCompletions, chat(`{"type":"document","document":"` + id + `"}`), ObjectFile},
+		"a store, by its looks":  {ChatCompletions, chat(`{"type":"x","sources":["vs_1a2b3c4d5e6f7g8h"]}`), ObjectVectorStore},
+		"by its looks, escaped":  {ChatCompletions, chat(`{"type":"document","document":{"x":["\u0066` + id[1:] + `"]}}`), ObjectFile},
+		"in a file":              {ChatCompletions, chat(`{"type":"file","file":{"id":"` + id + `"}}`), ObjectFile},
+		"in an image":            {ChatCompletions, chat(`{"type":"image_url","image_url":{"url":"data:,","file_id":"f1"}}`), ObjectFile},
+		"in a recording":         {ChatCompletions, chat(`{"type":"input_audio","input_audio":{"file_id":"f1"}}`), ObjectFile},
+		"in a message":           {ChatCompletions, `{"model":"m","messages":[{"role":"user","content":"x","attachments":[{"file_id":"f1"}]}]}`, ObjectFile},
+		"at the top":             {ChatCompletions, with(`"file_ids":["f1"]`), ObjectFile},
+		"in something unknown":   {ChatCompletions, with(`"extra":{"google":{"cached_content":"c1"}}`), ObjectFile},
+		"in a tool of chat":      {ChatCompletions, with(`"tools":[{"type":"file_search","vector_store_ids":["vs"]}]`), ObjectVectorStore},
+		"in its parameters":      {ChatCompletions, with(`"tools":[{"type":"x:search","function":{"parameters":{"library_ids":["l"]}}}]`), ObjectVectorStore},
+		"beside a function":      {ChatCompletions, with(`"tools":[{"type":"function","function":{"name":"f"},"file_ids":["f1"]}]`), ObjectFile},
+		"in a choice of tools":   {ChatCompletions, with(`"tool_choice":{"container":"c1"}`), ObjectContainer},
+		"in a search":            {ChatCompletions, with(`"web_search_options":{"collection_ids":["c1"]}`), ObjectVectorStore},
+		"in stream options":      {ChatCompletions, with(`"stream_options":{"file_id":"f1"}`), ObjectFile},
+		"in an embedding":        {Embeddings, `{"model":"m","input":"x","file_id":"f1"}`, ObjectFile},
+		"in a moderation":        {Moderations, `{"model":"m","input":[{"type":"file","file_id":"f1"}]}`, ObjectFile},
+		"in a picture":           {ImageGenerations, `{"model":"m","prompt":"x","images":[{"file_id":"f1"}]}`, ObjectFile},
+		"in Responses' format":   {Responses, `{"model":"m","input":"x","text":{"file_id":"f1"}}`, ObjectFile},
+		"in a tool of Responses": {Responses, `{"model":"m","input":"x","tools":[{"type":"x","parameters":{"container_id":"c1"}}]}`, ObjectContainer},
+		"beside its schema":      {Responses, `{"model":"m","input":"x","tools":[{"type":"function","name":"f","file_ids":["f1"]}]}`, ObjectFile},
+		"another response":       {ChatCompletions, with(`"previous_response_id":"resp_1"`), ObjectConversation},
 	} {
 		if r := scanAs(t, x.ep, x.body); len(r.Refs) != 1 || r.Refs[0].Kind != x.kind {
 			t.Errorf("%s: refers to %+v, want one %s", name, r.Refs, x.kind)
@@ -71,8 +72,8 @@ func TestIdsAreFoundAnywhere(t *testing.T) {
 
 // TestIdsInForms: a form field that names an id is recognized in any spelling.
 func TestIdsInForms(t *testing.T) {
-	for field, kind := range map[string]RefKind{
-		"file_id": RefFile, "images[0][file_id]": RefFile, "images[].fileId": RefFile, "container": RefContainer, "language": "", "style_id": "",
+	for field, kind := range map[string]ObjectKind{
+		"file_id": ObjectFile, "images[0][file_id]": ObjectFile, "images[].fileId": ObjectFile, "container": ObjectContainer, "language": "", "style_id": "",
 	} {
 		body := "--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n" +
 			"--x\r\nContent-Disposition: form-data; name=\"" + field + "\"\r\n\r\nf1\r\n" +

@@ -142,7 +142,7 @@ type member struct{ name, value Span }
 
 // prompted reports whether the request names a stored prompt.
 func (r *Request) prompted() bool {
-	return slices.ContainsFunc(r.Refs, func(ref Ref) bool { return ref.Kind == RefPrompt })
+	return slices.ContainsFunc(r.Refs, func(ref Ref) bool { return ref.Kind == ObjectPrompt })
 }
 
 // Choices returns how many choices the provider generates: the larger of N and BestOf, for each

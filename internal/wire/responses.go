@@ -53,7 +53,7 @@ var responsesFields = newFields(map[string]reader{
 		return &s.req.PromptCacheOptions
 	}),
 	"moderation":           readAny(func(s *scanner) *Span { return &s.req.Moderation }),
-	"previous_response_id": readRef(RefResponse, "previous_response_id"),
+	"previous_response_id": readRef(ObjectResponse, "previous_response_id"),
 	"conversation":         readConversation,
 	"prompt":               readStoredPrompt,
 	"context_management":   readRaw("context_management", '[', func(*scanner) *Span { return new(Span) }),
@@ -105,13 +105,13 @@ var textFormatFields = newFields(map[string]reader{
 	"verbosity": nil,
 }, nil)
 
-var conversationFields = newFields(map[string]reader{"id": readRef(RefConversation, "conversation.id")}, nil)
+var conversationFields = newFields(map[string]reader{"id": readRef(ObjectConversation, "conversation.id")}, nil)
 
 // readConversation accepts an id or an object with one.
 func readConversation(s *scanner) error {
 	switch s.peek() {
 	case '"':
-		return readRef(RefConversation, "conversation")(s)
+		return readRef(ObjectConversation, "conversation")(s)
 	case '{':
 		return s.members("conversation", conversationFields)
 	}
@@ -119,7 +119,7 @@ func readConversation(s *scanner) error {
 }
 
 var promptFields = newFields(map[string]reader{
-	"id":        readRef(RefPrompt, "prompt.id"),
+	"id":        readRef(ObjectPrompt, "prompt.id"),
 	"variables": readVariables,
 	"version":   nil,
 }, nil)

@@ -68,27 +68,27 @@ func TestScanResponses(t *testing.T) {
 // TestScanRefs finds everything that a request mentions instead of containing it, wherever it is.
 func TestScanRefs(t *testing.T) {
 	for body, want := range map[string][]Ref{
-		`"previous_response_id":"resp_1"`:     {{Kind: RefResponse, ID: "resp_1", Param: "previous_response_id"}},
-		`"conversation":"conv_1"`:             {{Kind: RefConversation, ID: "conv_1", Param: "conversation"}},
-		`"conversation":{"id":"conv_\u0031"}`: {{Kind: RefConversation, ID: "conv_1", Param: "conversation.id"}},
+		`"previous_response_id":"resp_1"`:     {{Kind: ObjectResponse, ID: "resp_1", Param: "previous_response_id"}},
+		`"conversation":"conv_1"`:             {{Kind: ObjectConversation, ID: "conv_1", Param: "conversation"}},
+		`"conversation":{"id":"conv_\u0031"}`: {{Kind: ObjectConversation, ID: "conv_1", Param: "conversation.id"}},
 		`"prompt":{"id":"pmpt_1","variables":{"a":{"type":"input_file","file_id":"file-1"}}}`: {
-			{Kind: RefPrompt, ID: "pmpt_1", Param: "prompt.id"}, {Kind: RefFile, ID: "file-1", Param: "file_id"},
+			{Kind: ObjectPrompt, ID: "pmpt_1", Param: "prompt.id"}, {Kind: ObjectFile, ID: "file-1", Param: "file_id"},
 		},
-		`"input":[{"type":"item_reference","id":"msg_1"}]`:                                               {{Kind: RefItem, ID: "msg_1", Param: "input[0].id"}},
-		`"input":[{"id":"msg_1"}]`:                                                                       {{Kind: RefItem, ID: "msg_1", Param: "input[0].id"}},
-		`"input":[{"id":"msg_1","type":null}]`:                                                           {{Kind: RefItem, ID: "msg_1", Param: "input[0].id"}},
-		`"input":[{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":""}]`:                 {{Kind: RefItem, ID: "rs_1", Param: "input[0].id", Reasoning: true}},
-		`"input":[{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":null}]`:               {{Kind: RefItem, ID: "rs_1", Param: "input[0].id", Reasoning: true}},
-		`"input":[{"id":"ig_1","type":"image_generation_call"}]`:                                         {{Kind: RefItem, ID: "ig_1", Param: "input[0].id"}},
-		`"input":[{"id":"zz_1","type":"of_the_future","content":"x"}]`:                                   {{Kind: RefItem, ID: "zz_1", Param: "input[0].id"}},
-		`"input":[{"role":"user","content":[{"type":"input_image","file_id":"file-1"}]}]`:                {{Kind: RefFile, ID: "file-1", Param: "input[0].content[0].file_id", Picture: true}},
-		`"input":[{"type":"computer_call_output","call_id":"c","output":{"file_id":"file-1"}}]`:          {{Kind: RefFile, ID: "file-1", Param: "input[0].content[0].file_id"}},
-		`"input":[{"type":"mcp_approval_response","approval_request_id":"mcpr_1","approve":true}]`:       {{Kind: RefItem, ID: "mcpr_1", Param: "input[0].approval_request_id"}},
-		`"input":[{"type":"x","deep":[{"container_id":"cntr_1"}]}]`:                                      {{Kind: RefContainer, ID: "cntr_1", Param: "container_id"}},
-		`"input":"a","tools":[{"type":"file_search","vector_store_ids":["vs_1","vs_2"]}]`:                {{Kind: RefVectorStore, ID: "vs_1", Param: "vector_store_ids", Tool: true}, {Kind: RefVectorStore, ID: "vs_2", Param: "vector_store_ids", Tool: true}},
-		`"input":"a","tools":[{"type":"code_interpreter","container":"cntr_1"}]`:                         {{Kind: RefContainer, ID: "cntr_1", Param: "container", Tool: true}},
-		`"input":"a","tools":[{"type":"code_interpreter","container":{"type":"auto","file_ids":["f"]}}]`: {{Kind: RefFile, ID: "f", Param: "file_ids", Tool: true}},
-		`"input":"a","tools":[{"type":"image_generation","input_image_mask":{"file_id":"f"}}]`:           {{Kind: RefFile, ID: "f", Param: "file_id", Tool: true}},
+		`"input":[{"type":"item_reference","id":"msg_1"}]`:                                               {{Kind: ObjectItem, ID: "msg_1", Param: "input[0].id"}},
+		`"input":[{"id":"msg_1"}]`:                                                                       {{Kind: ObjectItem, ID: "msg_1", Param: "input[0].id"}},
+		`"input":[{"id":"msg_1","type":null}]`:                                                           {{Kind: ObjectItem, ID: "msg_1", Param: "input[0].id"}},
+		`"input":[{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":""}]`:                 {{Kind: ObjectItem, ID: "rs_1", Param: "input[0].id", Reasoning: true}},
+		`"input":[{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":null}]`:               {{Kind: ObjectItem, ID: "rs_1", Param: "input[0].id", Reasoning: true}},
+		`"input":[{"id":"ig_1","type":"image_generation_call"}]`:                                         {{Kind: ObjectItem, ID: "ig_1", Param: "input[0].id"}},
+		`"input":[{"id":"zz_1","type":"of_the_future","content":"x"}]`:                                   {{Kind: ObjectItem, ID: "zz_1", Param: "input[0].id"}},
+		`"input":[{"role":"user","content":[{"type":"input_image","file_id":"file-1"}]}]`:                {{Kind: ObjectFile, ID: "file-1", Param: "input[0].content[0].file_id", Picture: true}},
+		`"input":[{"type":"computer_call_output","call_id":"c","output":{"file_id":"file-1"}}]`:          {{Kind: ObjectFile, ID: "file-1", Param: "input[0].content[0].file_id"}},
+		`"input":[{"type":"mcp_approval_response","approval_request_id":"mcpr_1","approve":true}]`:       {{Kind: ObjectItem, ID: "mcpr_1", Param: "input[0].approval_request_id"}},
+		`"input":[{"type":"x","deep":[{"container_id":"cntr_1"}]}]`:                                      {{Kind: ObjectContainer, ID: "cntr_1", Param: "container_id"}},
+		`"input":"a","tools":[{"type":"file_search","vector_store_ids":["vs_1","vs_2"]}]`:                {{Kind: ObjectVectorStore, ID: "vs_1", Param: "vector_store_ids", Tool: true}, {Kind: ObjectVectorStore, ID: "vs_2", Param: "vector_store_ids", Tool: true}},
+		`"input":"a","tools":[{"type":"code_interpreter","container":"cntr_1"}]`:                         {{Kind: ObjectContainer, ID: "cntr_1", Param: "container", Tool: true}},
+		`"input":"a","tools":[{"type":"code_interpreter","container":{"type":"auto","file_ids":["f"]}}]`: {{Kind: ObjectFile, ID: "f", Param: "file_ids", Tool: true}},
+		`"input":"a","tools":[{"type":"image_generation","input_image_mask":{"file_id":"f"}}]`:           {{Kind: ObjectFile, ID: "f", Param: "file_id", Tool: true}},
 		`"input":"a","tools":[{"parameters":{"file_id":"f"},"type":"function","name":"g"}]`:              nil,
 	} {
 		r := scanAs(t, Responses, `{"model":"m",`+body+`}`)
@@ -210,7 +210,7 @@ func checkResponses(t *testing.T, r *Request) {
 		len(r.ToolNames)+len(r.BuiltinTools) < len(lax.Tools) {
 		t.Errorf("%+v, encoding/json reads %+v", r, lax)
 	}
-	if lax.Previous != "" && !slices.ContainsFunc(r.Refs, func(ref Ref) bool { return ref.Kind == RefResponse && ref.ID == lax.Previous }) {
+	if lax.Previous != "" && !slices.ContainsFunc(r.Refs, func(ref Ref) bool { return ref.Kind == ObjectResponse && ref.ID == lax.Previous }) {
 		t.Errorf("previous_response_id %q is not among %v", lax.Previous, r.Refs)
 	}
 }

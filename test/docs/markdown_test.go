@@ -166,6 +166,18 @@ func TestEndpointsAreDocumented(t *testing.T) {
 	}
 }
 
+// TestObjectsAreDocumented: docs/openai-api.md has a row with the path and the scope of every kind of object, or docs/wire.md
+// has those that this proxy stores itself.
+func TestObjectsAreDocumented(t *testing.T) {
+	text, own := read(t, filepath.Join(root, "docs", "openai-api.md")), read(t, filepath.Join(root, "docs", "wire.md"))
+	for _, o := range wire.Objects() {
+		row := regexp.MustCompile("(?m)^\\| .*`" + o.Path + "`.* \\| `" + o.Scope + "` \\| ")
+		if o.Path != "" && !row.MatchString(text) && !(o.Here && strings.Contains(own, "/v1"+o.Path+"/{id}`")) {
+			t.Errorf("docs/openai-api.md has no row with the path and scope of %s", o.Kind)
+		}
+	}
+}
+
 // TestBatchErrorsAreListed checks that docs/batch.md has every code that the code can put in a
 // batch's errors.
 func TestBatchErrorsAreListed(t *testing.T) {
