@@ -58,6 +58,9 @@ fuzz: ## Fuzz every target for FUZZTIME (20s) each
 bench: deps ## Measure CPU per call against bare proxies, on loopback
 	go -C bench run .
 
+walks: deps ## Count the packages, files and functions that a call and a job run through
+	go test -count=1 -v -run TestWalkLength ./internal/world -args -walks
+
 budgetbench: deps ## Attack the budgets of llmguard and report what held (bench/budget/README.md)
 	go -C bench/budget run .
 
