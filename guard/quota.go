@@ -112,19 +112,27 @@ const takeMost = time.Minute
 func (gr *Grants) Take(
 	ctx context.Context, o *Org, r quota.Request, asked *quota.Prefetched,
 ) (*quota.Grant, error) {
-	bounded, cancel := gr.outage.health.Bound(ctx, gr.deadline, r.Pool)
-	defer cancel()
 	var grant *quota.Grant
 	var err error
-	if asked != nil {
-		grant, err = asked.Wait(bounded, takeMost)
+	if asked.Came() {
+		grant, err = asked.Wait(ctx, gr.deadline)
 	} else {
-		grant, err = gr.quota.Take(bounded, r)
+		grant, err = gr.await(ctx, r, asked)
 	}
 	if err == nil || isBusy(err) || !o.WithoutStore() || capacity.IsFull(err) {
 		return grant, err
 	}
 	return gr.quota.TakeShare(r.Pool, r.Tokens)
+}
+
+// await takes quota from Redis, within the time that Redis may take.
+func (gr *Grants) await(ctx context.Context, r quota.Request, asked *quota.Prefetched) (*quota.Grant, error) {
+	ctx, cancel := gr.outage.health.Bound(ctx, gr.deadline, r.Pool)
+	defer cancel()
+	if asked != nil {
+		return asked.Wait(ctx, takeMost)
+	}
+	return gr.quota.Take(ctx, r)
 }
 
 // fullPause is when to retry after Redis was full: it frees memory as its contents expire.

@@ -14,7 +14,6 @@ import (
 
 // callHandler serves calls that cost money.
 type callHandler struct {
-	server  *Server
 	opts    *Options
 	metrics *metrics
 
@@ -28,12 +27,14 @@ type callHandler struct {
 	bodies      *bodyReader
 	connections *connections
 	repeats     *repeatHandler
-	responses   *responseHandler
+	jobs        *jobHandler
 }
 
-// metered serves an endpoint that costs money: live if the call fits, from the queue if it does
-// not, refused if it never can.
-func (c *callHandler) metered(ep wire.Endpoint) handler {
+// begin makes a call that is planned and may be made.
+type begin func(x *request, r *http.Request, plan *guard.Plan, wish preferences) error
+
+// metered reads and plans a request to an endpoint that costs money.
+func (c *callHandler) metered(ep wire.Endpoint, begin begin) handler {
 	if ep.Traits().Form {
 		return c.form(ep)
 	}
@@ -76,14 +77,37 @@ func (c *callHandler) metered(ep wire.Endpoint) handler {
 		if plan.Caller.Org.RefusesOverLimit() { // RFC 7240: a preference may be ignored
 			wish.async = false
 		}
-		if req.Background {
-			return c.responses.onceInBackground(x, r, plan, wish)
-		}
-		return c.repeats.once(x, r, plan, wish)
+		return begin(x, r, plan, wish)
 	}
 }
 
-// serve executes a new call.
+// once serves a call that may already be known.
+func (c *callHandler) once(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
+	if !repeatable(r.Header) {
+		return c.serve(x, r, plan, wish)
+	}
+	began := time.Now()
+	job, done, err := c.repeats.known(x, r, plan, wish, c.patience(x, r, plan, wish).wait)
+	x.waitedForRedis(began)
+	switch {
+	case err != nil || done:
+		return err
+	case job == nil:
+		return c.serve(x, r, plan, wish)
+	case job.State == queue.Succeeded && x.key != nil:
+		x.stays, x.replayed = true, true
+		c.metrics.again.WithLabelValues("replayed").Inc()
+		x.job = job.ID
+		x.Header().Set(headerReplayed, "true")
+		return c.jobs.replay(r.Context(), x, job)
+	case wish.async:
+		return c.defer202(x, job, wish)
+	}
+	c.metrics.again.WithLabelValues("rejoined").Inc()
+	return c.attend(x, r, job, wish)
+}
+
+// serve executes a new call: live if it fits, from the queue if it does not, refused if it never can.
 func (c *callHandler) serve(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
 	if err := c.opts.Guard.Stopped(x.caller.Org.ID); err != nil {
 		return err
@@ -99,7 +123,7 @@ func (c *callHandler) serve(x *request, r *http.Request, plan *guard.Plan, wish 
 		return c.wait(x, r, plan, wish, nil)
 	}
 	if x.key != nil {
-		x.keep = &recording{body: x.server.opts.Spool.Memory.Copy(x.caller.Org.ID, maxKept)}
+		x.keep = &recording{body: c.opts.Spool.Memory.Copy(x.caller.Org.ID, maxKept)}
 	}
 	err := c.live(x, r, plan, wish)
 	if !waits(err) || !mayWait {

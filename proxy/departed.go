@@ -18,14 +18,14 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 	if v.wish.async {
 		return v.defer202(ctx)
 	}
-	if !v.running && v.server.guard.Stopped(v.job.Org) != nil {
+	if !v.running && v.calls.opts.Guard.Stopped(v.job.Org) != nil {
 		return v.refuseStopped(ctx)
 	}
 	if d := v.wish.deadline; !d.IsZero() && !v.running && !time.Now().Before(d) {
 		return v.missDeadline(ctx)
 	}
 	if v.running && !v.stream {
-		v.server.calls.runs.outlasted(v.job.Org, v.job.Model, time.Since(v.since))
+		v.calls.runs.outlasted(v.job.Org, v.job.Model, time.Since(v.since))
 	}
 	const late = "The call waited as long as its request allows"
 	at, waits := queue.Place{}, false
@@ -69,7 +69,7 @@ func (v *waitingCaller) missDeadline(ctx context.Context) error {
 func (v *waitingCaller) expire(ctx context.Context) (began bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	job, err := v.server.queue.Expire(ctx, v.job.Org, v.job.ID)
+	job, err := v.calls.opts.Queue.Expire(ctx, v.job.Org, v.job.ID)
 	if err != nil || job.State == queue.Expired || job.State == queue.Cancelled {
 		return false, err
 	}
@@ -84,7 +84,7 @@ const claimedAgain = time.Second
 
 // countRefusal counts a wait that ended without an answer if it was for a limit.
 func (v *waitingCaller) countRefusal(at queue.Place) {
-	v.server.calls.countOutlasted(v.exchange, v.job, at)
+	v.calls.countOutlasted(v.exchange, v.job, at)
 }
 
 // countOutlasted is countRefusal for a call that does not wait, because it would be in vain.
@@ -113,11 +113,11 @@ var errGoesOn = errors.New("the job has an answer, or is about to")
 // is not started. It returns 0 if that is impossible because the status was sent, or because the
 // org's calls may wait no longer.
 func (v *waitingCaller) keepPlace(ctx context.Context) (time.Duration, error) {
-	s := v.server
+	c := v.calls
 	if v.exchange.status != 0 {
 		return 0, nil
 	}
-	d := s.opts.KeepPlace
+	d := c.opts.KeepPlace
 	if most := v.exchange.caller.Org.MaxWait; most > 0 && !v.running {
 		d = min(d, most-time.Since(v.job.Created), v.exchange.left(most))
 	}
@@ -126,7 +126,7 @@ func (v *waitingCaller) keepPlace(ctx context.Context) (time.Duration, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	state, err := s.queue.Places().Reserve(ctx, v.job.Org, v.job.ID, d)
+	state, err := c.opts.Queue.Places().Reserve(ctx, v.job.Org, v.job.ID, d)
 	if err != nil {
 		return 0, err
 	}
@@ -145,23 +145,23 @@ func (v *waitingCaller) keepPlace(ctx context.Context) (time.Duration, error) {
 
 // leavePlace lets a repetition of the call find its job: by its key if it has one.
 func (v *waitingCaller) leavePlace(ctx context.Context, d time.Duration) error {
-	v.server.metrics.kept.Inc()
+	v.calls.metrics.kept.Inc()
 	v.exchange.stays = v.exchange.key != nil
 	if v.exchange.stays {
 		return nil
 	}
-	return v.server.opts.Idempotency.Keep(ctx, v.job.Org, v.print, v.job.ID, d)
+	return v.calls.opts.Idempotency.Keep(ctx, v.job.Org, v.print, v.job.ID, d)
 }
 
 // defer202 ends a wait that the caller requested with respond-async.
 func (v *waitingCaller) defer202(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	job, err := v.server.queue.Job(bounded, v.job.Org, v.job.ID)
+	job, err := v.calls.opts.Queue.Job(bounded, v.job.Org, v.job.ID)
 	if err != nil {
 		return unavailable(err)
 	}
-	return v.server.calls.accepted(v.exchange, job, v.wish)
+	return v.calls.accepted(v.exchange, job, v.wish)
 }
 
 // sendAway ends a wait because this process shuts down. The caller's retry reaches another process
@@ -195,10 +195,10 @@ func (v *waitingCaller) leave(ctx context.Context) error {
 	if err == nil && !v.stream && (job.State == queue.Running || job.State == queue.Succeeded) {
 		bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 		defer cancel()
-		err = v.leavePlace(bounded, v.server.opts.KeepPlace)
+		err = v.leavePlace(bounded, v.calls.opts.KeepPlace)
 	}
 	if err != nil {
-		v.server.log.Warn("job of a disconnected caller not dropped, the queue will drop it", "job", v.job.ID, "err", err)
+		v.calls.opts.Log.Warn("job of a disconnected caller not dropped, the queue will drop it", "job", v.job.ID, "err", err)
 	}
 	return guard.ErrGone
 }
@@ -208,5 +208,5 @@ func (v *waitingCaller) leave(ctx context.Context) error {
 func (v *waitingCaller) drop(ctx context.Context) (*queue.Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	return v.server.queue.Places().Leave(ctx, v.job.Org, v.job.ID)
+	return v.calls.opts.Queue.Places().Leave(ctx, v.job.Org, v.job.ID)
 }

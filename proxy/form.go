@@ -39,7 +39,7 @@ func (c *callHandler) form(ep wire.Endpoint) func(*request, *http.Request, strin
 		if err := x.countFree(r.Context()); err != nil {
 			return err
 		}
-		return c.repeats.once(x, r, plan, wish)
+		return c.once(x, r, plan, wish)
 	}
 }
 

@@ -26,41 +26,13 @@ const headerReplayed = "Idempotent-Replayed"
 type repeatHandler struct {
 	opts    *Options
 	metrics *metrics
-	calls   *callHandler
-	jobs    *jobHandler
-}
-
-// once serves a call that may already be known.
-func (h *repeatHandler) once(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
-	began := time.Now()
-	job, done, err := h.known(x, r, plan, wish)
-	x.waitedForRedis(began)
-	switch {
-	case err != nil || done:
-		return err
-	case job == nil:
-		return h.calls.serve(x, r, plan, wish)
-	case job.State == queue.Succeeded && x.key != nil:
-		x.stays, x.replayed = true, true
-		h.metrics.again.WithLabelValues("replayed").Inc()
-		x.job = job.ID
-		x.Header().Set(headerReplayed, "true")
-		return h.jobs.replay(r.Context(), x, job)
-	case wish.async:
-		return h.calls.defer202(x, job, wish)
-	}
-	h.metrics.again.WithLabelValues("rejoined").Inc()
-	return h.calls.attend(x, r, job, wish)
 }
 
 // known returns the job that a request belongs to; done means that its answer has already been
-// written. A job that ended without success is no longer known.
+// written. patience is how long the caller waits. A job that ended without success is no longer known.
 func (h *repeatHandler) known(x *request, r *http.Request, plan *guard.Plan,
-	wish preferences,
+	wish preferences, patience time.Duration,
 ) (job *queue.Job, done bool, err error) {
-	if len(r.Header["Idempotency-Key"]) == 0 && !retried(r.Header) {
-		return nil, false, nil
-	}
 	id, answer, err := h.knownAs(x, r, plan)
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
@@ -70,7 +42,7 @@ func (h *repeatHandler) known(x *request, r *http.Request, plan *guard.Plan,
 	if id == "" || err != nil {
 		return nil, false, err
 	}
-	present, wait := storeTimeout, h.calls.patience(x, r, plan, wish).wait+deadlineSlack
+	present, wait := storeTimeout, patience+deadlineSlack
 	if wish.async { // it fetches the result later and does not stay connected
 		present = h.opts.Queue.Lifetime(plan.Target.Pool)
 		wait = present
@@ -102,6 +74,9 @@ func (h *repeatHandler) knownAs(x *request, r *http.Request, plan *guard.Plan) (
 	}
 	return job, "", nil
 }
+
+// repeatable reports whether a request may be known: it has a key, or is a retry.
+func repeatable(h http.Header) bool { return len(h["Idempotency-Key"]) > 0 || retried(h) }
 
 // retried reports whether an SDK marks the request as a retry.
 func retried(h http.Header) bool {

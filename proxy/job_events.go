@@ -19,7 +19,7 @@ import (
 // eventReader streams a job's events to its owner as server-sent events. It is not a caller: the
 // job neither waits for it nor ends with it.
 type eventReader struct {
-	server   *Server
+	jobs     *jobHandler
 	exchange *request
 	job      *queue.Job
 	output   bool // include the answer
@@ -83,7 +83,7 @@ func (jh *jobHandler) jobEvents(x *request, r *http.Request, id string) error {
 	}
 	defer done()
 	o := &eventReader{
-		server: jh.server, exchange: x, job: job, output: r.URL.Query().Get("output") == "true",
+		jobs: jh, exchange: x, job: job, output: r.URL.Query().Get("output") == "true",
 		cursor: cursor{attempt: at.attempt}, skip: at.bytes,
 	}
 	h := x.Header()
@@ -97,12 +97,12 @@ func (jh *jobHandler) jobEvents(x *request, r *http.Request, id string) error {
 }
 
 func (o *eventReader) run(ctx context.Context) error {
-	watch := o.server.queue.Follow(o.job)
+	watch := o.jobs.opts.Queue.Follow(o.job)
 	defer watch.Close()
-	waiting, stop := o.server.connections.untilDrained(ctx)
+	waiting, stop := o.jobs.connections.untilDrained(ctx)
 	defer stop(nil)
 	for {
-		next, cancel := context.WithTimeout(waiting, o.server.opts.KeepAlive)
+		next, cancel := context.WithTimeout(waiting, o.jobs.opts.KeepAlive)
 		event, err := watch.Next(next)
 		cancel()
 		switch {
@@ -147,11 +147,11 @@ func (v *jobView) standing() string {
 func (o *eventReader) look(ctx context.Context) (jobView, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	job, err := o.server.queue.Job(ctx, o.job.Org, o.job.ID)
+	job, err := o.jobs.opts.Queue.Job(ctx, o.job.Org, o.job.ID)
 	if err != nil {
 		return jobView{}, err
 	}
-	return o.server.jobs.view(ctx, job), nil
+	return o.jobs.view(ctx, job), nil
 }
 
 // outputEvent is a part of the answer. The head is sent first in an attempt.

@@ -52,7 +52,6 @@ type viewError struct {
 
 // jobHandler serves /v1/jobs.
 type jobHandler struct {
-	server      *Server
 	opts        *Options
 	connections *connections
 	stopWait    time.Duration // how long a cancel waits for the job's worker

@@ -84,7 +84,7 @@ func TestShutdownWhileAStreamBegins(t *testing.T) {
 	out := &writes{httptest.NewRecorder(), make(chan []byte, 10)}
 	x := r.proxy.newExchange(out, httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil))
 	x.status = http.StatusOK // a newline was sent
-	v := &waitingCaller{server: r.proxy, exchange: x, job: job, stream: true, watch: r.queue.Watch(t.Context(), job)}
+	v := &waitingCaller{calls: r.proxy.calls, exchange: x, job: job, stream: true, watch: r.queue.Watch(t.Context(), job)}
 	ended := make(chan error, 1)
 	go func() { ended <- v.sendAway(t.Context()) }()
 	if got := string(redistest.Came(t, out.wrote)); got != "data: {}\n\n" {

@@ -52,14 +52,14 @@ const maxLooks = 4
 // look returns the place of a waiting caller's job; false if it is not waiting, or if too many
 // lookups are in progress.
 func (v *waitingCaller) look(ctx context.Context) (queue.Place, bool) {
-	s := v.server
+	c := v.calls
 	select {
-	case s.calls.looks <- struct{}{}:
-		defer func() { <-s.calls.looks }()
+	case c.looks <- struct{}{}:
+		defer func() { <-c.looks }()
 	default:
 		return queue.Place{}, false
 	}
-	at, err := s.calls.placeOf(ctx, v.job)
+	at, err := c.placeOf(ctx, v.job)
 	return at, err == nil && at.WaitingFor != ""
 }
 

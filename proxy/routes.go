@@ -71,7 +71,7 @@ func (s *Server) table() map[string]route {
 		"/batches/*/cancel": {scope: "batches", writes: writesOne, serve: s.files.stored(s.batches.cancelBatch)},
 	}
 	for _, ep := range wire.Endpoints() {
-		table[ep.Path()] = route{name: string(ep), scope: string(ep), priced: true, serve: s.calls.metered(ep)}
+		table[ep.Path()] = route{name: string(ep), scope: string(ep), priced: true, serve: s.calls.metered(ep, s.begin)}
 	}
 	s.objects.addRoutes(table)
 	for path, methods := range wire.ServedMethods() {

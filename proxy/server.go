@@ -146,20 +146,18 @@ func (s *Server) assemble() {
 	drained, drain := context.WithCancel(context.Background()) //nolint:forbidigo // it belongs to no call
 	s.connections = &connections{streams: newStreams(o.Streams), drained: drained, drain: drain}
 	s.bodies = &bodyReader{opts: o, connections: s.connections, roomWait: roomPatience}
-	s.jobs = &jobHandler{server: s, opts: o, connections: s.connections, stopWait: storeTimeout}
+	s.jobs = &jobHandler{opts: o, connections: s.connections, stopWait: storeTimeout}
+	s.repeats = &repeatHandler{opts: o, metrics: s.metrics}
 	s.calls = &callHandler{
-		server: s, opts: o, metrics: s.metrics, puts: make(chan struct{}, maxPuts), looks: make(chan struct{}, maxLooks),
+		opts: o, metrics: s.metrics, puts: make(chan struct{}, maxPuts), looks: make(chan struct{}, maxLooks),
 		crowd: newCrowd(), runs: newRunTimes(), flows: newWaitingFlows(), stops: newStopWatch(),
-		bodies: s.bodies, connections: s.connections,
+		bodies: s.bodies, connections: s.connections, repeats: s.repeats, jobs: s.jobs,
 	}
-	s.repeats = &repeatHandler{opts: o, metrics: s.metrics, calls: s.calls, jobs: s.jobs}
 	pacer := &pacer{guard: o.Guard, reads: newReads(upstreamReads)}
 	s.responses = &responseHandler{
 		opts: o, metrics: s.metrics, pacer: pacer, bodies: s.bodies, connections: s.connections,
 		calls: s.calls, repeats: s.repeats, jobs: s.jobs,
 	}
-	s.calls.repeats = s.repeats
-	s.calls.responses = s.responses
 	s.objects = newObjectHandler(o, s.bodies, pacer)
 	s.files = &fileHandler{opts: o, reads: s.reads, bodies: s.bodies, connections: s.connections, objects: s.objects}
 	s.batches = &batchHandler{opts: o, bodies: s.bodies, calls: s.calls, files: s.files}
@@ -167,6 +165,14 @@ func (s *Server) assemble() {
 	s.raises = &raiseHandler{opts: o, bodies: s.bodies}
 	s.holds = &holdHandler{opts: o, bodies: s.bodies, repeats: s.repeats, changes: newReads(holdChanges)}
 	s.runs = &runHandler{opts: o, auth: s.auth, bodies: s.bodies}
+}
+
+// begin makes a planned call; one in the background is a response that its caller fetches later.
+func (s *Server) begin(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
+	if plan.Request.Background {
+		return s.responses.onceInBackground(x, r, plan, wish)
+	}
+	return s.calls.once(x, r, plan, wish)
 }
 
 // SetDirectory replaces the known keys.
@@ -188,9 +194,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer x.record()
 	defer x.release()
 	h := x.Header()
-	h.Set("X-Request-Id", x.id)
-	h.Set("Cache-Control", "no-store") // every answer is for one caller
-	h.Set("X-Content-Type-Options", "nosniff")
+	values := []string{x.id, "no-store", "nosniff"} // every answer is for one caller
+	h["X-Request-Id"], h["Cache-Control"], h["X-Content-Type-Options"] = values[:1:1], values[1:2:2], values[2:]
 	s.allowOrigin(h, r)
 	defer x.dropTrailer()
 	if err := s.answer(x, r); err != nil {

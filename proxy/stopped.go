@@ -50,16 +50,16 @@ func (w *stopWatch) obey(stopped func(org string) bool) {
 // wait begins the wait for the job to start. A shutdown ends it, and so does a stop of spending,
 // unless the job runs without a caller.
 func (v *waitingCaller) wait(ctx context.Context) {
-	waiting, end := v.server.connections.untilDrained(ctx)
+	waiting, end := v.calls.connections.untilDrained(ctx)
 	v.waiting = waiting
 	v.stop = func() { end(nil) }
 	if v.job.Class != queue.Interactive {
 		return
 	}
-	stops := v.server.calls.stops
+	stops := v.calls.stops
 	stops.add(v, end)
 	v.stop = func() { stops.remove(v); end(nil) }
-	if v.server.guard.Stopped(v.job.Org) != nil { // before it was added
+	if v.calls.opts.Guard.Stopped(v.job.Org) != nil { // before it was added
 		end(errStopped)
 	}
 }
@@ -68,7 +68,7 @@ func (v *waitingCaller) wait(ctx context.Context) {
 // finished.
 func (v *waitingCaller) refuseStopped(ctx context.Context) error {
 	var stopped *guard.StoppedError
-	if !errors.As(v.server.guard.Stopped(v.job.Org), &stopped) { // resumed in the meantime
+	if !errors.As(v.calls.opts.Guard.Stopped(v.job.Org), &stopped) { // resumed in the meantime
 		v.stop()
 		v.deadline = v.patience
 		v.wait(ctx)
@@ -79,7 +79,7 @@ func (v *waitingCaller) refuseStopped(ctx context.Context) error {
 		return v.run(ctx)
 	}
 	if err != nil {
-		v.server.log.Warn("job of a stopped org not ended, the queue will end it", "job", v.job.ID, "err", err)
+		v.calls.opts.Log.Warn("job of a stopped org not ended, the queue will end it", "job", v.job.ID, "err", err)
 	}
 	return v.end(stopped.Public())
 }

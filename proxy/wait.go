@@ -196,7 +196,7 @@ func (c *callHandler) attendNow(x *request, r *http.Request, job *queue.Job, wis
 //go:noinline // what it takes of the stack would be taken for those minutes
 func (c *callHandler) arrive(x *request, r *http.Request, job *queue.Job, wish preferences) *waitingCaller {
 	v := &waitingCaller{
-		server: c.server, exchange: x, job: job, stream: x.plan.Request.Stream, comments: bearsComments(r.Header, wish),
+		calls: c, exchange: x, job: job, stream: x.plan.Request.Stream, comments: bearsComments(r.Header, wish),
 		wish:  wish,
 		print: c.repeats.print(x, r, x.plan), started: time.Now(),
 	}

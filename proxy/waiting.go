@@ -19,7 +19,7 @@ import (
 // waitingCaller is one connected caller in the queue: it forwards the job's output as it arrives
 // and keeps the connection alive until then.
 type waitingCaller struct {
-	server   *Server
+	calls    *callHandler
 	exchange *request
 	job      *queue.Job
 	watch    *queue.Watch
@@ -50,7 +50,7 @@ type waitingCaller struct {
 // run relays until the answer is complete, the job has ended without one, the caller's patience has
 // ended, or the caller has disconnected.
 func (v *waitingCaller) run(ctx context.Context) error {
-	tick := time.Now().Add(v.server.opts.KeepAlive)
+	tick := time.Now().Add(v.calls.opts.KeepAlive)
 	for {
 		event, err := v.next(ctx, tick)
 		switch {
@@ -70,7 +70,7 @@ func (v *waitingCaller) run(ctx context.Context) error {
 			if v.keepAlive(ctx) != nil {
 				return v.leave(ctx)
 			}
-			tick = time.Now().Add(v.server.opts.KeepAlive)
+			tick = time.Now().Add(v.calls.opts.KeepAlive)
 		case err != nil:
 			return v.end(unreadable(err))
 		default:
@@ -92,9 +92,9 @@ func (v *waitingCaller) run(ctx context.Context) error {
 // answer, which is already paid for.
 func (v *waitingCaller) comeAgain(ctx context.Context, why error) error {
 	if v.exchange.status == 0 {
-		err := v.leavePlace(context.WithoutCancel(ctx), v.server.opts.KeepPlace)
+		err := v.leavePlace(context.WithoutCancel(ctx), v.calls.opts.KeepPlace)
 		if err != nil {
-			v.server.log.Warn("place of a call whose answer had no room not reserved", "job", v.job.ID, "err", err)
+			v.calls.opts.Log.Warn("place of a call whose answer had no room not reserved", "job", v.job.ID, "err", err)
 		}
 	}
 	return v.end(noRoom(why))
@@ -228,7 +228,7 @@ func (v *waitingCaller) finish() error {
 	default:
 		ctx, cancel := context.WithTimeout(x.request.Context(), storeTimeout)
 		defer cancel()
-		job, err := v.server.queue.Job(ctx, v.job.Org, v.job.ID)
+		job, err := v.calls.opts.Queue.Job(ctx, v.job.Org, v.job.ID)
 		if err != nil {
 			return v.end(unreadable(err))
 		}
@@ -308,12 +308,12 @@ func (v *waitingCaller) bill(ctx context.Context) {
 			v.over = true
 		}
 	}
-	job, err := v.server.queue.Job(ctx, v.job.Org, v.job.ID)
+	job, err := v.calls.opts.Queue.Job(ctx, v.job.Org, v.job.ID)
 	if err != nil || !job.State.Terminal() {
 		return
 	}
 	if !v.stream && job.State == queue.Succeeded {
-		v.server.calls.runs.add(job.Org, job.Model, job.Finished.Sub(job.Started))
+		v.calls.runs.add(job.Org, job.Model, job.Finished.Sub(job.Started))
 	}
 	v.exchange.ended = job
 	v.exchange.stays = job.State == queue.Succeeded

@@ -54,5 +54,5 @@ func (v *waitingCaller) await(waits bool) {
 		n = 1
 	}
 	j := v.job
-	v.server.calls.flows.add(waitingLane{queue.Flow{Org: j.Org, User: j.User}, j.Pool, j.Key, j.Model}, n)
+	v.calls.flows.add(waitingLane{queue.Flow{Org: j.Org, User: j.User}, j.Pool, j.Key, j.Model}, n)
 }

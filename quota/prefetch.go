@@ -36,6 +36,9 @@ func (q *Quota) Prefetch(ctx context.Context, r Request) *Prefetched {
 	return &Prefetched{q: q, pool: p, request: r, grant: g, reply: reply}
 }
 
+// Came reports whether Wait would return immediately; for nil false.
+func (a *Prefetched) Came() bool { return a != nil && a.reply.Came() }
+
 // Wait completes the Take. It waits until ctx ends, and at most for `most`. On an error
 // other than *BusyError, what may have been booked is returned soon, as by Drop.
 func (a *Prefetched) Wait(ctx context.Context, most time.Duration) (*Grant, error) {

@@ -105,7 +105,7 @@ const maxWait = 365 * 24 * time.Hour
 // parseUnits parses a number of units, possibly with a fraction. Values of more than a year are
 // reduced to a year.
 func parseUnits(text string, unit time.Duration) (time.Duration, bool) {
-	if text == "" {
+	if text == "" || strings.HasSuffix(text, "s") { // none, or a duration: an error would allocate
 		return 0, false
 	}
 	n, err := strconv.ParseFloat(text, 64)
