@@ -20,8 +20,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redisconn/asynqdriver"
@@ -167,7 +165,7 @@ type Request struct {
 type Store struct {
 	rdb   redisconn.DB
 	files *files.Store
-	tasks *asynq.Client
+	tasks asynqdriver.Client
 	log   *slog.Logger
 	clock string // test clock in microseconds; empty: Redis TIME
 
@@ -179,7 +177,7 @@ func NewStore(rdb redisconn.DB, f *files.Store, log *slog.Logger) *Store {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Store{rdb: rdb, files: f, tasks: asynqdriver.Client(rdb, rdb), log: log}
+	return &Store{rdb: rdb, files: f, tasks: asynqdriver.NewClient(rdb, rdb), log: log}
 }
 
 // openKey lists the unfinished batches by the Unix second at which they need attention.

@@ -123,7 +123,7 @@ const (
 
 // wake asks any process to drive a batch. The sweep makes up for a lost wake-up.
 func (s *Store) wake(ctx context.Context, id string, in time.Duration) {
-	_, err := s.tasks.EnqueueContext(ctx, asynq.NewTask(taskType, []byte(id)),
+	err := s.tasks.Enqueue(ctx, taskType, []byte(id),
 		asynq.Queue(tasksName), asynq.MaxRetry(1), asynq.Timeout(time.Hour), asynq.ProcessIn(in))
 	if err != nil {
 		s.log.WarnContext(ctx, "batch not woken, the next sweep will retry", "batch", id, "err", err)

@@ -36,15 +36,15 @@ type Jobs struct {
 	rdb     redisconn.DB
 	scripts redisconn.Scripter
 	log     *slog.Logger
-	client  *asynq.Client
-	look    *asynq.Inspector
+	client  asynqdriver.Client
+	look    asynqdriver.Inspector
 }
 
 // New returns the tasks of jobs in Redis. scripts runs the scripts of concurrent callers together.
 func New(rdb redisconn.DB, scripts redisconn.Scripter, log *slog.Logger) *Jobs {
 	return &Jobs{
-		rdb: rdb, scripts: scripts, log: log, client: asynqdriver.Client(rdb, scripts),
-		look: asynqdriver.Inspector(rdb),
+		rdb: rdb, scripts: scripts, log: log, client: asynqdriver.NewClient(rdb, scripts),
+		look: asynqdriver.NewInspector(rdb),
 	}
 }
 
@@ -56,13 +56,13 @@ func PausedKey(pool string) string { return Key(pool, "paused") }
 
 // Add adds a task for a job that waits, or that rests if rest is positive.
 func (t *Jobs) Add(ctx context.Context, pool, job string, rest time.Duration) {
-	_ = t.enqueue(ctx, pool, asynq.NewTask(jobType, []byte(job)), asynq.ProcessIn(rest-early)) // logged
+	_ = t.enqueue(ctx, pool, jobType, job, asynq.ProcessIn(rest-early)) // logged
 }
 
 // AddLost is Add for n jobs of which the ids are not known. It stops at the first failure.
 func (t *Jobs) AddLost(ctx context.Context, pool string, n int, rest time.Duration) error {
 	for range n {
-		if err := t.enqueue(ctx, pool, asynq.NewTask(jobType, nil), asynq.ProcessIn(rest-early)); err != nil {
+		if err := t.enqueue(ctx, pool, jobType, "", asynq.ProcessIn(rest-early)); err != nil {
 			return err
 		}
 	}
@@ -77,8 +77,8 @@ func (t *Jobs) Register(ctx context.Context, pools ...string) error {
 	return nil
 }
 
-func (t *Jobs) enqueue(ctx context.Context, pool string, task *asynq.Task, more ...asynq.Option) error {
-	_, err := t.client.EnqueueContext(ctx, task, append(more, asynq.Queue(pool), asynq.Timeout(jobTime),
+func (t *Jobs) enqueue(ctx context.Context, pool, kind, job string, more ...asynq.Option) error {
+	err := t.client.Enqueue(ctx, kind, []byte(job), append(more, asynq.Queue(pool), asynq.Timeout(jobTime),
 		asynq.MaxRetry(jobRetries))...)
 	if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
 		return nil
@@ -89,7 +89,7 @@ func (t *Jobs) enqueue(ctx context.Context, pool string, task *asynq.Task, more 
 
 // Bury adds the archived task of a dead letter.
 func (t *Jobs) Bury(ctx context.Context, pool, job string) error {
-	err := t.enqueue(ctx, pool, asynq.NewTask(deadType, []byte(job)), asynq.TaskID(job), asynq.ProcessIn(jobTime))
+	err := t.enqueue(ctx, pool, deadType, job, asynq.TaskID(job), asynq.ProcessIn(jobTime))
 	if err != nil {
 		return err
 	}

@@ -42,8 +42,8 @@ type Worker struct {
 
 // server is an asynq server whose queues are pools.
 type server struct {
-	*asynq.Server
-	stop context.CancelFunc // ends the waiting of its fetches
+	asynq interface{ Shutdown() }
+	stop  context.CancelFunc // ends the waiting of its fetches
 }
 
 // NewWorker returns a Worker without a server. quiet reports whether a pool has no jobs; replay replays a dead
@@ -84,8 +84,13 @@ func (w *Worker) Serve(handlers map[string]int) {
 		BaseContext: func() context.Context { return w.ctx },
 	}
 	client := fetchClient{pollingClient{w.jobs.rdb, ctx, nil}, w.jobs.scripts, w.gate}
-	w.server = &server{asynqdriver.Server(w.jobs.rdb, client, c), stop}
-	if err := w.server.Start(asynq.HandlerFunc(w.handle)); err != nil { // needs no Redis
+	started := asynqdriver.Server(w.jobs.rdb, client, c)
+	w.server = &server{started, stop}
+	err := started.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		pool, _ := asynq.GetQueueName(ctx)
+		return w.handle(pool, task.Type(), string(task.Payload()))
+	}))
+	if err != nil { // needs no Redis
 		w.jobs.log.ErrorContext(ctx, "asynq server not started", "err", err)
 	}
 }
@@ -100,7 +105,7 @@ func (w *Worker) Shutdown() {
 
 func (s *server) shutdown() {
 	s.stop()
-	s.Shutdown()
+	s.asynq.Shutdown()
 }
 
 // Run runs a claimed job as soon as the server has fetched a task of its pool, or without a task if there
@@ -110,15 +115,14 @@ func (w *Worker) Run(pool, job string, run func() error) {
 }
 
 // handle is the handler of tasks: it runs the job that was claimed for the task.
-func (w *Worker) handle(ctx context.Context, task *asynq.Task) error {
-	pool, _ := asynq.GetQueueName(ctx)
-	if task.Type() == deadType { // run with asynq's tools
+func (w *Worker) handle(pool, kind, job string) error {
+	if kind == deadType { // run with asynq's tools
 		w.gate.none(pool)
-		return w.replay(w.ctx, string(task.Payload()))
+		return w.replay(w.ctx, job)
 	}
 	t := w.gate.take(pool)
 	if t == nil { // its job has ended without it
-		w.jobs.Add(w.ctx, pool, string(task.Payload()), 0)
+		w.jobs.Add(w.ctx, pool, job, 0)
 		return nil
 	}
 	if t.running {

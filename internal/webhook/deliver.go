@@ -40,10 +40,14 @@ func (s *Sender) Run(ctx context.Context) error {
 		Concurrency:              s.opts.Concurrency,
 		DelayedTaskCheckInterval: s.retries,
 		ShutdownTimeout:          endTime,
-		RetryDelayFunc:           s.retryDelay,
+		RetryDelayFunc:           func(n int, err error, _ *asynq.Task) time.Duration { return s.retryDelay(n, err) },
 		IsFailure:                func(err error) bool { return !postponed(err) },
 	})
-	if err := server.Start(asynq.HandlerFunc(s.handle)); err != nil {
+	err := server.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		failures, _ := asynq.GetRetryCount(ctx)
+		return s.handle(ctx, task.Payload(), failures)
+	}))
+	if err != nil {
 		return fmt.Errorf("webhook: start asynq: %w", err)
 	}
 	<-ctx.Done()
@@ -70,7 +74,7 @@ func postponed(err error) bool {
 }
 
 // retryDelay returns how long asynq waits before the next attempt.
-func (s *Sender) retryDelay(n int, err error, _ *asynq.Task) time.Duration {
+func (s *Sender) retryDelay(n int, err error) time.Duration {
 	if a, ok := errors.AsType[*again](err); ok {
 		return a.after
 	}
@@ -90,13 +94,12 @@ func backoff(failures int) time.Duration {
 }
 
 // handle makes one attempt.
-func (s *Sender) handle(ctx context.Context, task *asynq.Task) error {
+func (s *Sender) handle(ctx context.Context, payload []byte, failures int) error {
 	var d delivery
-	if err := json.Unmarshal(task.Payload(), &d); err != nil {
+	if err := json.Unmarshal(payload, &d); err != nil {
 		s.log.ErrorContext(ctx, "unreadable webhook delivery dropped", "err", err)
 		return nil
 	}
-	failures, _ := asynq.GetRetryCount(ctx)
 	t, err := s.find(&d)
 	if err != nil {
 		return s.bury(ctx, &d, Removed, result{err: err}, failures)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -247,7 +248,7 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 	redistest.Eventually(t, "asked once", func() bool { return testutil.ToFloat64(sender.metrics.attempts.WithLabelValues("failed")) == 1 })
 	send(t, sender, NewEvent("job.failed", "job_2", happened))
 	waits := func() (out []time.Duration) {
-		tasks, _ := sender.metrics.waiting.tasks.ListRetryTasks(queueName)
+		tasks, _ := sender.metrics.waiting.tasks.(*asynq.Inspector).ListRetryTasks(queueName)
 		for _, task := range tasks {
 			out = append(out, time.Until(task.NextProcessAt))
 		}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/redistest"
 )
@@ -51,11 +53,11 @@ func TestAlertsOfAnHour(t *testing.T) {
 		quiet, _ := texts("quiet")
 		return noisy == 20 && quiet == 1 && len(server.got()) == 151
 	})
-	tasks, err := one.metrics.waiting.tasks.ListScheduledTasks(queueName)
+	tasks, err := one.metrics.waiting.tasks.(*asynq.Inspector).ListScheduledTasks(queueName)
 	if err != nil || len(tasks) != 1 || !tasks[0].NextProcessAt.Equal(hour.Add(time.Hour)) {
 		t.Fatalf("got %v, %v, want one task at %s", tasks, err, hour.Add(time.Hour))
 	}
-	if err := one.metrics.waiting.tasks.RunTask(queueName, tasks[0].ID); err != nil {
+	if err := one.metrics.waiting.tasks.(*asynq.Inspector).RunTask(queueName, tasks[0].ID); err != nil {
 		t.Fatal(err)
 	}
 	settled(t, one)

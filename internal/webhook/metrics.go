@@ -38,7 +38,7 @@ func newMetrics(reg prometheus.Registerer, s *Sender) *metrics {
 			Buckets: []float64{1, 2, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 72 * 3600},
 		}),
 		waiting: &waiting{
-			tasks: asynqdriver.Inspector(s.rdb),
+			tasks: asynqdriver.NewInspector(s.rdb),
 			desc: desc("waiting_deliveries",
 				"Pending deliveries: due ones, and failed ones that are waiting for another attempt.", "state"),
 		},
@@ -64,7 +64,7 @@ func (m *metrics) scrapeIn(ctx context.Context) { m.waiting.ctx.Store(&ctx) }
 // waiting reads from Redis at scrape time how many deliveries are pending. It reports nothing
 // before Run.
 type waiting struct {
-	tasks *asynq.Inspector
+	tasks asynqdriver.Inspector
 	ctx   atomic.Pointer[context.Context]
 	desc  *prometheus.Desc
 }

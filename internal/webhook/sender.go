@@ -127,7 +127,7 @@ type Sender struct {
 	wanted  chan struct{} // closed once any org has targets
 	want    sync.Once
 	rdb     redisconn.DB
-	tasks   *asynq.Client
+	tasks   asynqdriver.Client
 	dialer  *dialer
 	http    httpClient
 	pauses  pauses
@@ -142,7 +142,7 @@ type Sender struct {
 func New(rdb redisconn.DB, o Options) (*Sender, error) {
 	o.withDefaults()
 	s := &Sender{
-		opts: o, wanted: make(chan struct{}), rdb: rdb, tasks: asynqdriver.Client(rdb, rdb),
+		opts: o, wanted: make(chan struct{}), rdb: rdb, tasks: asynqdriver.NewClient(rdb, rdb),
 		dialer: newDialer(o.AllowNetworks, o.Resolver), backoff: backoff, retries: time.Second, log: o.Log,
 		pauses: pauses{most: max(o.Concurrency/4, 1), busy: map[string]int{}, until: map[string]time.Time{}},
 	}
@@ -287,7 +287,7 @@ func (s *Sender) enqueue(ctx context.Context, d *delivery, more ...asynq.Option)
 		return fmt.Errorf("webhook: %w", err)
 	}
 	id := strings.TrimSuffix(d.id()+"."+d.Round, ".")
-	_, err = s.tasks.EnqueueContext(ctx, asynq.NewTask(taskType, payload), append(more, asynq.Queue(queueName),
+	err = s.tasks.Enqueue(ctx, taskType, payload, append(more, asynq.Queue(queueName),
 		asynq.TaskID(id), asynq.MaxRetry(tries), asynq.Timeout(s.opts.Timeout+redisTime), asynq.Retention(remember))...)
 	switch {
 	case errors.Is(err, asynq.ErrTaskIDConflict):

@@ -1,4 +1,5 @@
-// Package asynqdriver gives asynq its connection to Redis.
+// Package asynqdriver gives asynq its connection to Redis. Types of asynq that lead to go-redis are hidden behind
+// interfaces, so that packages with one in a struct do not read go-redis when they are compiled.
 package asynqdriver
 
 import (
@@ -11,17 +12,41 @@ import (
 	"github.com/llmguard/llmguard/internal/redisconn/driver"
 )
 
-// Client returns asynq's client. scripts runs its scripts; their replies are those of rdb, or of NewReply.
-func Client(rdb redisconn.DB, scripts redisconn.Scripter) *asynq.Client {
-	return asynq.NewClientFromRedisClient(client{driver.Client(rdb), scripts})
+// Client adds tasks. It is safe for concurrent use.
+type Client interface {
+	// Enqueue adds a task of a kind; see asynq.Client.EnqueueContext.
+	Enqueue(ctx context.Context, kind string, payload []byte, opts ...asynq.Option) error
 }
 
-// Inspector returns asynq's inspector.
-func Inspector(rdb redisconn.DB) *asynq.Inspector {
+// NewClient returns asynq's client. scripts runs its scripts; their replies are those of rdb, or of NewReply.
+func NewClient(rdb redisconn.DB, scripts redisconn.Scripter) Client {
+	return enqueuer{asynq.NewClientFromRedisClient(client{driver.Client(rdb), scripts})}
+}
+
+type enqueuer struct{ *asynq.Client }
+
+func (e enqueuer) Enqueue(ctx context.Context, kind string, payload []byte, opts ...asynq.Option) error {
+	_, err := e.EnqueueContext(ctx, asynq.NewTask(kind, payload), opts...)
+	return err
+}
+
+// Inspector is asynq's inspector, as far as it is used.
+type Inspector interface {
+	ArchiveTask(queue, id string) error
+	DeleteTask(queue, id string) error
+	GetQueueInfo(queue string) (*asynq.QueueInfo, error)
+	GetTaskInfo(queue, id string) (*asynq.TaskInfo, error)
+	ListArchivedTasks(queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
+	PauseQueue(queue string) error
+	UnpauseQueue(queue string) error
+}
+
+// NewInspector returns asynq's inspector.
+func NewInspector(rdb redisconn.DB) Inspector {
 	return asynq.NewInspectorFromRedisClient(driver.Client(rdb))
 }
 
-// Server returns an asynq server. scripts runs its scripts, see Client.
+// Server returns an asynq server. scripts runs its scripts, see NewClient.
 func Server(rdb redisconn.DB, scripts redisconn.Scripter, c asynq.Config) *asynq.Server {
 	return asynq.NewServerFromRedisClient(client{driver.Client(rdb), scripts}, c)
 }
