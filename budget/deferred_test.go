@@ -138,7 +138,7 @@ func TestWrittenIsTold(t *testing.T) {
 	h := a.take(t, idAt(time.Now(), 1), 100)
 	told := 0
 	err := a.Later(t.Context(), []Settle{{h, &Settlement{Actual: cost(60)}}}, func(e Settle, r Receipt) {
-		if told++; e.Hold.ID != h.ID || r.Charged != 60 || e.Settlement.Actual.Cost != 60 {
+		if told++; e.Hold.ID != h.ID || e.Hold.Statuses != nil || r.Charged != 60 || e.Settlement.Actual.Cost != 60 {
 			t.Errorf("told of %+v, %+v", e, r)
 		}
 	})

@@ -132,8 +132,8 @@ func (s *Store) answered(e Settle, began time.Time, err error) {
 
 // Later keeps endings that the store could not accept, and returns when they are safe: in the
 // journal (Options.Journal), on disk if it is durable. Run writes them when the store is back.
-// written, if not nil, is called for each settlement that this process writes; a later process
-// writes what this one could not.
+// written, if not nil, is called for each settlement that this process writes, with the id and the
+// call of its hold; a later process writes what this one could not.
 //
 // An error means that some could not be kept: their holds, if they have any, expire and are charged
 // in full.

@@ -82,7 +82,8 @@ func keeping(endings []Settle, written func(Settle, Receipt)) ([]outage.Kept[Rec
 		}
 		kept[i] = outage.Kept[Receipt]{ID: k.id(), Data: text, Admitted: e.Hold.without, Asked: e.Hold.asked}
 		if written != nil && e.Settlement != nil {
-			kept[i].Written = func(r Receipt) { written(e, r) }
+			about := Settle{&Hold{ID: e.Hold.ID, Call: e.Hold.Call}, e.Settlement} // the rest of the hold is not kept in memory
+			kept[i].Written = func(r Receipt) { written(about, r) }
 		}
 	}
 	return kept, nil

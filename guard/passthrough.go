@@ -216,7 +216,7 @@ func (pt *Passthrough) Read(ctx context.Context, f Fetch) (status int, body []by
 	return status, w.Bytes(), err
 }
 
-// inMemory is an answer in memory.
+// inMemory is an answer in memory. The documents about objects are small; more than wire.MaxAnswer is an error.
 type inMemory struct {
 	bytes.Buffer
 	header http.Header
@@ -224,3 +224,10 @@ type inMemory struct {
 
 func (m *inMemory) Header() http.Header { return m.header }
 func (m *inMemory) WriteHeader(int)     {}
+
+func (m *inMemory) Write(p []byte) (int, error) {
+	if m.Len()+len(p) > wire.MaxAnswer {
+		return 0, errAnswerTooLarge
+	}
+	return m.Buffer.Write(p)
+}

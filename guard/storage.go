@@ -125,7 +125,7 @@ func (s *Storage) charge(ctx context.Context, c Caller, n ownership.Note, at tim
 	case gone && ends:
 		return nil
 	case gone && at.Unix()-n.Paid >= 2*day: // a single 404 may be temporary
-		return s.ownership.Forget(ctx, c.Org.ID, n)
+		return s.record(ctx, s.ownership.Forget, c.Org.ID, n)
 	case err != nil:
 		return err
 	}
@@ -134,12 +134,24 @@ func (s *Storage) charge(ctx context.Context, c Caller, n ownership.Note, at tim
 		if err := s.chargeDay(ctx, c, n); err != nil {
 			return err
 		}
-		n.Paid, n.Bytes = n.Paid+day, size
+		n.Paid += day
+		if !ends {
+			n.Bytes = size
+		}
 	}
 	if ends {
 		return nil
 	}
-	return s.ownership.Change(ctx, c.Org.ID, n)
+	return s.record(ctx, s.ownership.Change, c.Org.ID, n)
+}
+
+// record writes what was charged, even during a shutdown.
+func (s *Storage) record(
+	ctx context.Context, write func(context.Context, string, ownership.Note) error, org string, n ownership.Note,
+) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	return write(ctx, org, n)
 }
 
 // size reads from the provider how many bytes an object takes. The error is ErrNotOwned if

@@ -76,7 +76,7 @@ func (fh *fileHandler) listFiles(x *request, r *http.Request, f files.Filter) er
 		read = f.Limit
 	}
 	if !more && len(data) < f.Limit && f.Purpose != files.Batch {
-		rest, left, err := fh.filesElsewhere(x, f, after, f.Limit-len(data))
+		rest, left, err := fh.filesElsewhere(ctx, x, f, after, f.Limit-len(data))
 		if err != nil {
 			return err
 		}
@@ -96,11 +96,12 @@ func noCursor() *wire.Error {
 
 // filesElsewhere returns the files that a provider stores, as recorded when they were created: they
 // never change.
-func (fh *fileHandler) filesElsewhere(x *request, f files.Filter, after string,
-	limit int,
+func (fh *fileHandler) filesElsewhere(
+	ctx context.Context, x *request, f files.Filter, after string, limit int,
 ) ([]json.RawMessage, bool, error) {
 	page := ownership.Page{After: after, Oldest: f.Oldest, Limit: limit}
-	data, more, err := fh.objects.collect(x, wire.ObjectFile, page, ownership.MostKept,
+	data, more, err := fh.objects.collect(ctx, x, wire.ObjectFile, page, objectShower{
+		ownership.MostKept,
 		func(notes []ownership.Note) ([]json.RawMessage, error) {
 			shown := make([]json.RawMessage, len(notes))
 			var err error
@@ -110,7 +111,8 @@ func (fh *fileHandler) filesElsewhere(x *request, f files.Filter, after string,
 				}
 			}
 			return shown, err
-		})
+		},
+	})
 	if errors.Is(err, ownership.ErrNoSuch) {
 		return nil, false, noCursor()
 	}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -35,8 +36,10 @@ func (h *objectHandler) list(x *request, r *http.Request, op wire.Operation) err
 		return err
 	}
 	x.endReads()
-	found, more, err := h.collect(x, op.Object.Kind, page, maxObjects,
-		func(notes []ownership.Note) ([]json.RawMessage, error) { return h.showAll(x, r, op, notes) })
+	found, more, err := h.collect(r.Context(), x, op.Object.Kind, page, objectShower{
+		maxObjects,
+		func(notes []ownership.Note) ([]json.RawMessage, error) { return h.showAll(x, r, op, notes) },
+	})
 	if errors.Is(err, ownership.ErrNoSuch) {
 		return wire.BadRequest("after", "invalid_value", "after and before must be ids of your own objects")
 	}
@@ -46,21 +49,27 @@ func (h *objectHandler) list(x *request, r *http.Request, op wire.Operation) err
 	return x.json(http.StatusOK, listOf(found, more, idOf))
 }
 
-// collect returns a page of the caller's objects of a kind, and whether there are more. show returns the
-// JSON of each note, nil to leave it out; at most `most` notes are read.
-func (h *objectHandler) collect(x *request, k wire.ObjectKind, page ownership.Page, most int,
-	show func([]ownership.Note) ([]json.RawMessage, error),
+// objectShower shows the objects of a list. notes returns the JSON of each note, nil to leave it out; at most
+// `most` notes are read.
+type objectShower struct {
+	most  int
+	notes func([]ownership.Note) ([]json.RawMessage, error)
+}
+
+// collect returns a page of the caller's objects of a kind, and whether there are more.
+func (h *objectHandler) collect(
+	ctx context.Context, x *request, k wire.ObjectKind, page ownership.Page, show objectShower,
 ) (found []json.RawMessage, more bool, err error) {
 	limit := page.Limit
 	found, more = []json.RawMessage{}, true
-	for read := 0; more && len(found) < limit && read < most; read += page.Limit {
+	for read := 0; more && len(found) < limit && read < show.most; read += page.Limit {
 		page.Limit = limit - len(found)
 		var notes []ownership.Note
-		notes, more, err = h.opts.Guard.Objects.List(x.request.Context(), x.caller, k, page)
+		notes, more, err = h.opts.Guard.Objects.List(ctx, x.caller, k, page)
 		if err != nil {
 			return nil, false, err
 		}
-		shown, err := show(notes)
+		shown, err := show.notes(notes)
 		if err != nil {
 			return nil, false, err
 		}
@@ -69,7 +78,10 @@ func (h *objectHandler) collect(x *request, k wire.ObjectKind, page ownership.Pa
 				found = append(found, text)
 			}
 		}
-		if page.Before != "" && page.After == "" || len(notes) == 0 {
+		if len(notes) == 0 {
+			return found, false, nil
+		}
+		if page.Before != "" && page.After == "" {
 			break
 		}
 		page.After = notes[len(notes)-1].ID

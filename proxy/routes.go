@@ -220,7 +220,7 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 	return found, arg, nil
 }
 
-// lists returns the paths of lists of things. Below each, ids and words alternate.
+// lists returns the paths of lists of objects. Below each, ids and words alternate.
 func lists(routes map[string]route) []string {
 	var out []string
 	for path := range routes {

@@ -104,7 +104,7 @@ type Server struct {
 	metrics *metrics
 	routes  map[string]route
 	served  string   // what the routes serve, for messages
-	lists   []string // paths of lists of things
+	lists   []string // paths of lists of objects
 	reads   *reads
 
 	auth        *authenticator

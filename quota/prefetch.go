@@ -37,7 +37,9 @@ func (q *Quota) Prefetch(ctx context.Context, r Request) *Prefetched {
 }
 
 // Came reports whether Wait would return immediately; for nil false.
-func (a *Prefetched) Came() bool { return a != nil && a.reply.Came() }
+func (a *Prefetched) Came() bool {
+	return a != nil && a.reply.Came() && !redisconn.NoScript(a.reply.Err())
+}
 
 // Wait completes the Take. It waits until ctx ends, and at most for `most`. On an error
 // other than *BusyError, what may have been booked is returned soon, as by Drop.

@@ -157,7 +157,7 @@ type Stream struct {
 const KeepTTL time.Duration = -1
 
 // Commands are the commands of Redis that this program uses, with Redis's names and meanings. Lives are rounded
-// to ms; 0 is no end.
+// to ms, those of Expire to seconds; for a value that is set, 0 is no end.
 type Commands interface {
 	Del(ctx context.Context, keys ...string) Cmd[int64]
 	Exists(ctx context.Context, keys ...string) Cmd[int64]

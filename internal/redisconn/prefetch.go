@@ -42,6 +42,9 @@ func (a *Prefetch) Came() bool {
 	}
 }
 
+// Err returns the error of the reply, once it came.
+func (a *Prefetch) Err() error { return a.cmd.Err() }
+
 // Wait returns the command with its reply or error, and waits no longer than ctx and most.
 // After an error the reply may still arrive, and Wait can be called again. If the script was
 // never sent, this and every later error is context.Canceled.

@@ -82,11 +82,13 @@ func (d *db) Cluster() bool {
 }
 
 func (d *db) EachPrimary(ctx context.Context, fn func(context.Context, redisconn.DB) error) error {
-	cluster, ok := d.rdb.(*redis.ClusterClient)
-	if !ok {
+	switch c := d.rdb.(type) {
+	case *redis.ClusterClient:
+		return c.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return fn(ctx, DB(c)) })
+	case *redis.Client:
 		return fn(ctx, d)
 	}
-	return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return fn(ctx, DB(c)) })
+	return nil // each command of another client may go to another server
 }
 
 func (d *db) PrimaryOf(ctx context.Context, key string) (redisconn.DB, error) {

@@ -89,7 +89,7 @@ func Open(mode Mode, o *redis.UniversalOptions) redis.UniversalClient {
 // it. It changes o.
 func OpenPrefixed(mode Mode, o *redis.UniversalOptions, prefix string) redis.UniversalClient {
 	if prefix != "" {
-		o.ClientName = clientName + "@" + prefix // see Prefix
+		o.ClientName = clientName + "@" + prefix // see prefixOf
 	}
 	if mode == Cluster {
 		return openCluster(o, prefix)
