@@ -146,7 +146,8 @@ func streamBackground(t *testing.T, config string) {
 	}
 	rest := events(p.do(alice, "GET", fmt.Sprintf("/responses/%s?stream=true&starting_after=%v", id, last), ""))
 	whole := events(p.do(alice, "GET", "/responses/"+id+"?stream=true", ""))
-	if got := append(first, rest...); strings.Join(got, "\n") != strings.Join(whole, "\n") {
+	// The first two echo the request, which is deleted soon after the job.
+	if got := append(first, rest...); len(whole) < 2 || strings.Join(got[2:], "\n") != strings.Join(whole[2:], "\n") {
 		t.Errorf("in two parts\n%s\nin one\n%s", strings.Join(got, "\n"), strings.Join(whole, "\n"))
 	}
 	for i, data := range whole {
