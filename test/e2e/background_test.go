@@ -3,12 +3,15 @@ package e2e
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 )
 
 // background is the request body of a background response.
@@ -119,36 +122,37 @@ func TestBackgroundStream(t *testing.T) {
 
 func streamBackground(t *testing.T, config string) {
 	s := newStack(t, fakeprovider.Options{}, config)
+	answer := make(chan struct{}) // closed when the provider may answer
+	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		redistest.Came(t, answer)
+		return fakeprovider.Behaviour{}
+	})
+	let := sync.OnceFunc(func() { close(answer) })
+	defer let()
 	p := s.proxy()
 	s.worker()
 	alice := s.keys["alice"]
-	req, err := http.NewRequest("POST", p.URL+"/responses", strings.NewReader(background("[fake: output=60 gap=10ms]", `,"stream":true`)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+alice)
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var first []string
-	lines := bufio.NewScanner(resp.Body)
-	for len(first) < 20 && lines.Scan() {
-		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-			first = append(first, data)
-		}
-	}
-	resp.Body.Close() // the job continues
-	id, _ := reply{body: first[0]}.get(t, "response.id").(string)
-	last := reply{body: first[len(first)-1]}.get(t, "sequence_number").(float64)
+	first := p.open(alice, "POST", "/responses", background("[fake: output=60 gap=10ms]", `,"stream":true`))
+	id, _ := reply{body: first.take(1)[0]}.get(t, "response.id").(string)
+	// The first two events echo the request, which is deleted soon after the job: another reader starts before.
+	other := p.open(alice, "GET", "/responses/"+id+"?stream=true", "")
+	other.take(1)
+	let()
+	got := first.take(20)
+	first.Close() // the job continues
+	last := reply{body: got[len(got)-1]}.get(t, "sequence_number").(float64)
 	if !strings.HasPrefix(id, "resp_") || last != 19 {
-		t.Fatalf("response %q, event %v last: %s", id, last, first)
+		t.Fatalf("response %q, event %v last: %s", id, last, got)
 	}
 	rest := events(p.do(alice, "GET", fmt.Sprintf("/responses/%s?stream=true&starting_after=%v", id, last), ""))
-	whole := events(p.do(alice, "GET", "/responses/"+id+"?stream=true", ""))
-	// The first two echo the request, which is deleted soon after the job.
-	if got := append(first, rest...); len(whole) < 2 || strings.Join(got[2:], "\n") != strings.Join(whole[2:], "\n") {
+	whole := other.take(1000)
+	other.Close()
+	if got := append(got, rest...); strings.Join(got, "\n") != strings.Join(whole, "\n") {
 		t.Errorf("in two parts\n%s\nin one\n%s", strings.Join(got, "\n"), strings.Join(whole, "\n"))
+	}
+	late := events(p.do(alice, "GET", "/responses/"+id+"?stream=true", ""))
+	if len(late) != len(whole) || strings.Join(late[2:], "\n") != strings.Join(whole[2:], "\n") {
+		t.Errorf("after the job\n%s\nbefore\n%s", strings.Join(late, "\n"), strings.Join(whole, "\n"))
 	}
 	for i, data := range whole {
 		e := reply{body: data}
@@ -166,6 +170,39 @@ func streamBackground(t *testing.T, config string) {
 	if r := p.poll(alice, id); r.get(t, "status") != "completed" || r.get(t, "id") != id { // just after its last event
 		t.Errorf("%+v", r)
 	}
+}
+
+// opened is a stream of events that is being read.
+type opened struct {
+	io.Closer
+	lines *bufio.Scanner
+	read  []string
+}
+
+// open makes a request whose answer is a stream.
+func (p *process) open(key, method, path, body string) *opened {
+	p.t.Helper()
+	req, err := http.NewRequest(method, p.URL+path, strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	resp, err := client.Do(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { resp.Body.Close() })
+	return &opened{Closer: resp.Body, lines: bufio.NewScanner(resp.Body)}
+}
+
+// take reads until there are n events, or the stream ends, and returns all events so far.
+func (o *opened) take(n int) []string {
+	for len(o.read) < n && o.lines.Scan() {
+		if data, ok := strings.CutPrefix(o.lines.Text(), "data: "); ok {
+			o.read = append(o.read, data)
+		}
+	}
+	return o.read
 }
 
 // events returns the data of a stream's events.
