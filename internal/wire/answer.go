@@ -29,6 +29,12 @@ type Answer struct {
 	// Fault describes what was wrong with the usage, or is "". If HasUsage is set too, the numbers
 	// were clamped or completed and should be treated as an estimate.
 	Fault string
+	// Unknown names a count of tokens that no server is known to report, or is "". It is included in
+	// Usage.Output, because it may be billed.
+	Unknown string
+	// Steps are the passes of models that a Messages call consists of, if it had several. Each is billed by its
+	// own model, and Usage only shows what the answering model used. The steps of a stream are those so far.
+	Steps []Step
 	// Status is that of a response ("completed", "incomplete", "queued"), or "".
 	Status string
 	// Items are the ids of a response's output, as far as it has ids.
@@ -50,7 +56,7 @@ type Answer struct {
 // After returns the answer with the usage of an earlier chunk, of which the greater counts are kept.
 func (a Answer) After(before Answer) Answer {
 	u, old := &a.Usage, before.Usage
-	if old.Input > u.Input {
+	if old.Input > u.Input || old.Input == u.Input && before.TimedWrites && !a.TimedWrites {
 		u.Input, u.AudioIn, u.ImageIn = old.Input, old.AudioIn, old.ImageIn
 		u.CachedInput, u.CachedAudio = old.CachedInput, old.CachedAudio
 		u.CacheWrite, u.CacheWrite1h = old.CacheWrite, old.CacheWrite1h
@@ -62,6 +68,10 @@ func (a Answer) After(before Answer) Answer {
 	a.ID, a.Model = cmp.Or(a.ID, before.ID), cmp.Or(a.Model, before.Model)
 	a.ServiceTier, a.Region = cmp.Or(a.ServiceTier, before.ServiceTier), cmp.Or(a.Region, before.Region)
 	a.Cost, a.CostUSD = max(a.Cost, before.Cost), max(a.CostUSD, before.CostUSD)
+	if len(a.Steps) == 0 {
+		a.Steps = before.Steps
+	}
+	a.Unknown = cmp.Or(a.Unknown, before.Unknown)
 	a.Rounded, a.TimedWrites = a.Rounded || before.Rounded, a.TimedWrites || before.TimedWrites
 	return a
 }
@@ -270,9 +280,13 @@ func (r *answerReader) answer(ep Endpoint) Answer {
 		u = &r.beside
 	}
 	a.Usage, a.HasUsage = u.usage(ep)
+	if ep.Traits().Messages {
+		a.Unknown, a.ServiceTier = u.messages.name, messageTier(r.word(u.tier), r.word(u.messages.speed))
+		a.Steps = r.steps(u)
+	}
 	a.Cost, a.CostUSD = u.cost.nano()
 	a.Fault, a.Hidden, a.Rounded, a.TimedWrites = u.fault, u.fault == hiddenTokens, u.rounded, u.timedWrites()
-	if tier := r.word(u.tier); a.ServiceTier == "" && tier != "batch" { // which the call's terms know
+	if tier := r.word(u.tier); a.ServiceTier == "" && tier != "batch" && !ep.Traits().Messages { // which the call's terms know
 		a.ServiceTier = tier
 	}
 	a.Region = r.word(u.region)

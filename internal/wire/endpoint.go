@@ -40,6 +40,9 @@ type Traits struct {
 	Numbered bool
 	// Responses means that it belongs to the Responses API, which some providers do not have.
 	Responses bool
+	// Messages means that it belongs to Anthropic's Messages API, whose answers, streams and errors have another
+	// form than OpenAI's.
+	Messages bool
 	// OutputField is the only name of the output limit; "" if it depends on the provider.
 	OutputField string
 	// DefaultOutput is the output limit, in tokens, of a request without one; 0 if there is none.

@@ -72,6 +72,17 @@ type Request struct {
 	ServiceTier, ReasoningEffort string
 	// InferenceGeo is the requested region, or "". Some providers charge for it.
 	InferenceGeo string
+	// Speed is that of a Messages request, or "". Fast mode is a service tier of its own.
+	Speed string
+	// Thinks means that a Messages request asks for thinking, which is output.
+	Thinks bool
+	// Fallbacks are the models that may answer in place of the requested one, Advisors those that it may ask,
+	// and Compacts means that a model may summarize the conversation first: of Messages requests.
+	Fallbacks []Fallback
+	Advisors  []Advisor
+	Compacts  bool
+	// ToolPrompt is the number of tokens that the provider adds for its kinds of tools, as far as that is known.
+	ToolPrompt int64
 	// LongCache means that some cache_control requests a cache entry of one hour, which some
 	// providers charge at twice the input price.
 	LongCache bool
@@ -229,8 +240,10 @@ func (r *Request) Plain(scratch []byte, t Text) (text, kept []byte) {
 
 // Image is a picture in a message.
 type Image struct {
-	// URL is the raw JSON string: a data: URL or another URL.
-	URL Span
+	// URL is the raw JSON string: a data: URL or another URL. It is zero if the provider fetches the picture by
+	// other means, and only the base64 data if Bare is set.
+	URL  Span
+	Bare bool
 	// Detail is as sent, or "".
 	Detail string
 }

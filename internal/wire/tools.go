@@ -58,6 +58,9 @@ type tool struct {
 	tools      bool   // it contains tools
 	offered    bool   // it has external_web_access, which agents send
 	ours       bool   // has a function or custom member
+	uses       int64  // the most calls of it, -1 if not given; of a Messages request
+	model      string // that it asks, of a Messages request
+	limit      int64  // the tokens of output of that model, -1 if not given
 	refs       [2]int // range in the request's Refs of those that its schema mentions
 }
 

@@ -43,6 +43,7 @@ type usageReader struct {
 	tier, region Span               // raw strings
 	cost         costReader
 	fault        string
+	messages     messagesUsage
 
 	present, isObject, brokenParts, rounded bool
 }
@@ -78,6 +79,8 @@ func (u *usageReader) section(l *lexer, s section) error {
 		case m.count != noCount:
 			u.native = u.native || string(name) == "input_tokens"
 			return u.counter(l, &u.ranked[m.rank][m.count])
+		case m.opens == noSection:
+			return u.messages.unknown(l, s, name)
 		}
 		return l.skip()
 	})
@@ -94,6 +97,14 @@ func (u *usageReader) other(l *lexer, name []byte) (bool, error) {
 		return true, readString(l, &u.tier)
 	case "inference_geo":
 		return true, readString(l, &u.region)
+	case "speed":
+		return true, readString(l, &u.messages.speed)
+	case "type":
+		return true, readString(l, &u.messages.kind)
+	case "model":
+		return true, readString(l, &u.messages.model)
+	case "iterations":
+		return true, u.messages.iterations(l)
 	}
 	return u.cost.member(l, name)
 }
@@ -165,6 +176,9 @@ func (u *usageReader) usage(ep Endpoint) (Usage, bool) {
 		Input:  u.clamp(in, maxCount, "prompt_tokens"),
 		Output: u.clamp(out, maxCount, "completion_tokens"),
 	}
+	if ep.Traits().Messages {
+		u.addUnknown(&used)
+	}
 	u.addApart(ep, &used)
 	write, write1h := u.writes()
 	used.CacheWrite1h = u.clamp(write1h, used.Input, "cache_write_1h_tokens")
@@ -216,6 +230,8 @@ func (u *usageReader) derive(ep Endpoint, in, out *counter) bool {
 	switch {
 	case in.given && out.given:
 		return true
+	case ep.Traits().Messages: // an event of a stream may have only one of them
+		return in.given || out.given
 	case !all.given || !in.given && !out.given:
 		return false
 	case in.given:
@@ -240,7 +256,7 @@ func (u *usageReader) addApart(ep Endpoint, used *Usage) {
 		hidden = max(all.n-used.Input-used.Output, 0)
 	}
 	onlyInput := ep.Traits().Makes == Numbers
-	apart := cache > used.Input || u.get(countCachedApart).given || u.get(countWrittenApart).given ||
+	apart := ep.Traits().Messages || cache > used.Input || u.get(countCachedApart).given || u.get(countWrittenApart).given ||
 		u.native && u.ranked[0][countCached].n+u.ranked[0][countWritten].n > 0 && !u.get(countTotal).given
 	if hidden > 0 && hidden != thought && (hidden == cache || hidden == cache+thought) {
 		apart = true
