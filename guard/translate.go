@@ -23,20 +23,21 @@ func (p *Plan) translated() bool { return p.sent != p.Request }
 
 // translate sets what the provider is sent.
 func (p *Plan) translate() error {
-	r, only := p.Request, p.Target.Provider.ChatOnly
+	r, to := p.Request, p.Target.Provider.Wire(p.Request.Endpoint)
 	p.sent = r
-	switch traits := r.Endpoint.Traits(); {
-	case !traits.Responses, !traits.Shows && !only:
-		return nil
-	case !traits.Shows:
+	if to == "" {
 		return wire.BadRequest("model", "unsupported_endpoint",
-			"%s is not available for this model: its provider supports only chat completions", traits.Path)
+			"/v1%s is not available for this model: its provider does not have it", r.Endpoint.Path())
 	}
-	if p.kept.provider != "" && only != p.kept.here { // the provider's setting has changed since
-		return notOwned(r.Refs[0])
+	if r.Endpoint == wire.Responses && p.kept.provider != "" && (to != r.Endpoint) != p.kept.here {
+		return notOwned(r.Refs[0]) // the provider's setting has changed since
 	}
-	if !only {
+	if to == r.Endpoint {
 		return nil
+	}
+	if r.Endpoint != wire.Responses || to != wire.ChatCompletions {
+		return wire.BadRequest("model", "unsupported_endpoint",
+			"/v1%s is not available for this model: its provider has only /v1%s", r.Endpoint.Path(), to.Path())
 	}
 	o := responses.Options{Lacks: chat.Lacks, Items: p.kept.items}
 	for _, t := range p.kept.turns {

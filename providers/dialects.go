@@ -3,6 +3,7 @@ package providers
 import (
 	"slices"
 
+	"github.com/llmguard/llmguard/providers/anthropic"
 	"github.com/llmguard/llmguard/providers/azure"
 	"github.com/llmguard/llmguard/providers/dialect"
 	"github.com/llmguard/llmguard/providers/gemini"
@@ -11,7 +12,7 @@ import (
 )
 
 // dialects are all dialects. The first is the default.
-var dialects = []dialect.Dialect{openai.Dialect{}, azure.Dialect{}, mistral.Dialect{}, gemini.Dialect{}}
+var dialects = []dialect.Dialect{openai.Dialect{}, azure.Dialect{}, mistral.Dialect{}, gemini.Dialect{}, anthropic.Dialect{}}
 
 // DialectOf returns the dialect of a kind of providers, or nil if there is none.
 func DialectOf(kind string) dialect.Dialect {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers/dialect"
 )
 
@@ -168,6 +169,19 @@ func NewSet(list []*Provider) (*Set, error) {
 		p.Region = cmp.Or(p.Region, p.Dialect.Region(p.BaseURL))
 	}
 	return &Set{list: list}, nil
+}
+
+// Wire returns the endpoint of the provider for calls of ep: ep itself, the one to which its conversations are
+// translated, or "" if the provider has neither.
+func (p *Provider) Wire(ep wire.Endpoint) wire.Endpoint {
+	known := p.Dialect.Wires(p.BaseURL)
+	if own := ep.Wire(); slices.Contains(known, own) && (own != wire.Responses || !p.ChatOnly) {
+		return ep
+	}
+	if ep.Wire() != ep {
+		return ""
+	}
+	return known[0]
 }
 
 // Resolve returns the target of a model: the first pool, in configured order, with a pattern that

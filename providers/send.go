@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -46,12 +45,9 @@ type SendError struct {
 func (e *SendError) Error() string { return e.Err.Error() }
 func (e *SendError) Unwrap() error { return e.Err }
 
-// forwarded lists the request headers that are forwarded; all others are not sent.
-var forwarded = []string{"Openai-Beta", "X-Client-Request-Id"}
-
 // relayed lists the response headers that are passed back. Other openai-* headers may reveal more
 // about the account than its callers should know.
-var relayed = []string{"Content-Type", "X-Request-Id", "Openai-Model", "Openai-Processing-Ms", "Openai-Version"}
+var relayed = []string{"Content-Type", "X-Request-Id", "Request-Id", "Openai-Model", "Openai-Processing-Ms", "Openai-Version"}
 
 // advice lists the response headers that are passed back with an error.
 var advice = []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry"}
@@ -81,7 +77,7 @@ type tried struct {
 }
 
 func (p *Provider) sendOnce(ctx context.Context, r Request) (resp *http.Response, how tried, err error) {
-	call := dialect.Call{Account: p.account(), Path: r.Path, Query: known(r.Query), Model: r.Model}
+	call := dialect.Call{Account: p.account(), Path: r.Path, Query: p.known(r.Query), Model: r.Model}
 	resp, how, err = p.roundTrip(ctx, r, call)
 	if err == nil {
 		resp.Request = nil // it references the body
@@ -133,16 +129,9 @@ func (p *Provider) request(r Request, c dialect.Call) (req *http.Request, drop f
 	return req, drop, p.Dialect.Request(req, c)
 }
 
-// parameters are the query parameters of OpenAI's API that a caller may send. Others are not
-// forwarded, because they might select the API version or a credential.
-var parameters = []string{
-	"after", "before", "filter", "include", "include[]", "include_obfuscation", "limit", "order", "purpose",
-	"starting_after", "stream",
-}
-
-// known returns a query without unknown parameters, in a form that every server parses the same
+// known returns a query with the parameters that the dialect sends, in a form that every server parses the same
 // way.
-func known(query string) string {
+func (p *Provider) known(query string) string {
 	if query == "" {
 		return ""
 	}
@@ -151,7 +140,7 @@ func known(query string) string {
 		name, value, _ := strings.Cut(part, "=")
 		name, wrongName := url.QueryUnescape(name)
 		value, wrongValue := url.QueryUnescape(value)
-		if wrongName == nil && wrongValue == nil && slices.Contains(parameters, name) {
+		if wrongName == nil && wrongValue == nil && p.Dialect.Parameters(name) {
 			kept = append(kept, url.QueryEscape(name)+"="+url.QueryEscape(value))
 		}
 	}
@@ -167,8 +156,8 @@ var (
 
 func (p *Provider) header(r Request) http.Header {
 	h := make(http.Header, 8)
-	for _, name := range forwarded {
-		if v := r.Header[name]; len(v) > 0 {
+	for name, v := range r.Header {
+		if p.Dialect.Forwards(name) {
 			h[name] = v
 		}
 	}

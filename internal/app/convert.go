@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,7 +112,7 @@ func upstreams(c *config.Config) (*providers.Set, error) {
 			ChargeFailed:   p.FailedCalls == "input",
 			ConnectTimeout: p.ConnectTimeout, HeaderTimeout: p.HeaderTimeout, IdleTimeout: p.IdleTimeout,
 		}
-		up.ChatOnly = p.Responses == "translate" || p.Responses == "auto" && !up.Dialect.Responses(base)
+		up.ChatOnly = p.Responses == "translate" || p.Responses == "auto" && !slices.Contains(up.Dialect.Wires(base), wire.Responses)
 		if p.OutputLimitField != "auto" {
 			up.LimitField = p.OutputLimitField
 		}

@@ -105,6 +105,17 @@ func (e Endpoint) Traits() *Traits {
 	return &noTraits
 }
 
+// Wire returns the endpoint of conversations to whose API e belongs.
+func (e Endpoint) Wire() Endpoint {
+	switch t := e.Traits(); {
+	case t.Messages:
+		return Messages
+	case t.Responses:
+		return Responses
+	}
+	return ChatCompletions
+}
+
 // Path returns the endpoint's path below the base URL, with a leading slash, or "" for an unknown
 // endpoint.
 func (e Endpoint) Path() string { return e.Traits().Path }

@@ -25,6 +25,11 @@ type Dialect interface {
 	// may be an error or a stream. The call is charged as interrupted after an error.
 	Response(resp *http.Response, c Call) error
 
+	// Forwards reports whether a header of the caller's request is sent, by its canonical name, and Parameters
+	// whether a parameter of its query is.
+	Forwards(header string) bool
+	Parameters(name string) bool
+
 	// Edits are the changes that a request of a caller needs beside the model and the name of the output limit.
 	Edits(r *wire.Request) []wire.Edit
 	// LimitFields are the names of a chat's output limit that the provider knows; nil if that depends on the model.
@@ -37,8 +42,9 @@ type Dialect interface {
 	// called for every event, also for those without usage.
 	Usage(ep wire.Endpoint, doc []byte, a *wire.Answer)
 
-	// Responses and Batches report whether the provider has /responses and OpenAI's Batch API.
-	Responses(base *url.URL) bool
+	// Wires are the endpoints of conversations that the provider has. Those of others are translated to the first.
+	Wires(base *url.URL) []wire.Endpoint
+	// Batches reports whether the provider has OpenAI's Batch API.
 	Batches() bool
 	// Region is the region that a host of the provider names, or "".
 	Region(base *url.URL) string
@@ -62,7 +68,7 @@ type Account struct {
 type Call struct {
 	Account Account
 	Path    string // below the base URL, such as /chat/completions
-	Query   string // only of parameters that OpenAI's API has
+	Query   string // only of Parameters
 	Model   string // the provider's name; "" if the request has none
 }
 

@@ -28,8 +28,8 @@ func (Dialect) Usage(_ wire.Endpoint, _ []byte, a *wire.Answer) {
 	}
 }
 
-// Responses implements dialect.Dialect.
-func (Dialect) Responses(*url.URL) bool { return false }
+// Wires implements dialect.Dialect.
+func (Dialect) Wires(*url.URL) []wire.Endpoint { return openai.ChatOnly }
 
 // Batches implements dialect.Dialect. Gemini's has another form.
 func (Dialect) Batches() bool { return false }

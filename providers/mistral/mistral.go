@@ -36,8 +36,8 @@ var free = dialect.Free(
 // Effect implements dialect.Dialect.
 func (Dialect) Effect(name string) dialect.Effect { return free[name] }
 
-// Responses implements dialect.Dialect.
-func (Dialect) Responses(*url.URL) bool { return false }
+// Wires implements dialect.Dialect.
+func (Dialect) Wires(*url.URL) []wire.Endpoint { return openai.ChatOnly }
 
 // Batches implements dialect.Dialect. Mistral's has another form.
 func (Dialect) Batches() bool { return false }

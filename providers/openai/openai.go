@@ -42,6 +42,21 @@ func Join(base *url.URL, path string) {
 // Response implements dialect.Dialect.
 func (Dialect) Response(*http.Response, dialect.Call) error { return nil }
 
+// Forwards implements dialect.Dialect.
+func (Dialect) Forwards(header string) bool {
+	return header == "Openai-Beta" || header == "X-Client-Request-Id"
+}
+
+// parameters are the query parameters of OpenAI's API that a caller may send. Others might select the version of
+// the API or a credential.
+var parameters = []string{
+	"after", "before", "filter", "include", "include[]", "include_obfuscation", "limit", "order", "purpose",
+	"starting_after", "stream",
+}
+
+// Parameters implements dialect.Dialect.
+func (Dialect) Parameters(name string) bool { return slices.Contains(parameters, name) }
+
 // Edits asks for the usage of a stream.
 func (Dialect) Edits(r *wire.Request) []wire.Edit {
 	if !HasStreamOptions(r) || !r.Stream || r.IncludeUsage {
@@ -74,8 +89,16 @@ func (Dialect) Usage(wire.Endpoint, []byte, *wire.Answer) {}
 // chatOnly are the hosts of this dialect whose API has no /responses.
 var chatOnly = []string{"api.deepseek.com", "api.together.xyz", "api.mistral.ai", "generativelanguage.googleapis.com"}
 
-// Responses implements dialect.Dialect.
-func (Dialect) Responses(base *url.URL) bool { return !slices.Contains(chatOnly, base.Hostname()) }
+// Wires implements dialect.Dialect.
+func (Dialect) Wires(base *url.URL) []wire.Endpoint {
+	if slices.Contains(chatOnly, base.Hostname()) {
+		return ChatOnly
+	}
+	return []wire.Endpoint{wire.ChatCompletions, wire.Responses}
+}
+
+// ChatOnly are the wires of a provider that has no /responses.
+var ChatOnly = []wire.Endpoint{wire.ChatCompletions}
 
 // Batches implements dialect.Dialect.
 func (Dialect) Batches() bool { return true }
