@@ -24,6 +24,8 @@ type bill struct {
 	told      int64        // nano-USD that the answer's headers report as its cost
 	drawnMost pricing.Nano // cost of pictures whose usage was not believed
 
+	several bool // the answer consists of several passes
+
 	past int64 // tokens of output seen, if that exceeds the most that could be held
 }
 
@@ -47,6 +49,9 @@ func (b *bill) faultOf(a wire.Answer) string {
 // It is an estimate if it is known to have other faults.
 func (b *bill) charge(a wire.Answer, s shown, faults ...UsageFault) {
 	faults = append(append(faults, b.check(&a.Usage, s)...), b.checkDrawn(&a)...)
+	if a.Unknown != "" {
+		faults = append(faults, UnknownCount)
+	}
 	b.price(a)
 	b.estimated(faults, a.Rounded)
 }
@@ -83,17 +88,23 @@ func (b *bill) estimated(faults []UsageFault, doubt bool) {
 // price sets the result from a usage.
 func (b *bill) price(a wire.Answer) {
 	r := b.result
-	r.Outcome, r.Usage = Completed, pricing.Usage(a.Usage)
+	r.Outcome = Completed
 	r.Model, r.Tier = a.Model, a.ServiceTier
-	r.Usage.Requests = 1
-	r.Usage.ToolCalls = max(r.Usage.ToolCalls, b.plan.searches())
-	if b.plan.Request.LongCache && !a.TimedWrites { // as requested, and as held
-		r.Usage.CacheWrite, r.Usage.CacheWrite1h = 0, r.Usage.CacheWrite
-	}
 	if a.Region != "" {
 		b.plan.terms.Region = a.Region
 	}
-	split, err := b.split(r.Usage, a.Model, a.ServiceTier)
+	var split pricing.Split
+	var err error
+	b.several = len(a.Steps) > 0
+	if b.several {
+		r.Usage, split, err = b.priceSteps(a)
+		r.Usage.Requests = 1
+	} else {
+		r.Usage = b.timed(a.Usage, a.TimedWrites)
+		r.Usage.Requests = 1
+		r.Usage.ToolCalls = max(r.Usage.ToolCalls, b.plan.searches())
+		split, err = b.split(r.Usage, a.Model, a.ServiceTier)
+	}
 	if err != nil { // the catalogue does not know the tier: charge at least the hold
 		b.chargeHold(Completed)
 		r.Fault = err.Error()
@@ -101,6 +112,16 @@ func (b *bill) price(a wire.Answer) {
 	}
 	split.Fees += b.drawn(a.Drawn)
 	r.Cost, r.Split = split.Total(), split
+}
+
+// timed returns a usage in which writes to a cache that do not say for how long are for as long as the request
+// asks, which was held.
+func (b *bill) timed(used wire.Usage, says bool) pricing.Usage {
+	u := pricing.Usage(used)
+	if b.plan.Request.LongCache && !says {
+		u.CacheWrite, u.CacheWrite1h = 0, u.CacheWrite
+	}
+	return u
 }
 
 func (b *bill) settleTerms(tier string) pricing.Terms {

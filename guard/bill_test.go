@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -168,7 +169,7 @@ func (s *server) set(t *testing.T) *providers.Set {
 		ID: s.name, Dialect: s.kind, BaseURL: &url.URL{Scheme: "https", Host: s.host, Path: "/v1"},
 		Pools: []providers.Pool{{ID: s.name}},
 	}
-	p.ChatOnly = s.kind != nil && !s.kind.Responses(p.BaseURL)
+	p.ChatOnly = s.kind != nil && !slices.Contains(s.kind.Wires(p.BaseURL), wire.Responses)
 	if s.usd {
 		p.ReportedCost = providers.ChargeCost
 	}

@@ -56,6 +56,9 @@ func (pl *Planner) Expected(p *Plan) budget.Amounts {
 // because vendors do not agree on what its count includes.
 func (b *bill) learn() {
 	r, learned := b.result, b.calibration
+	if b.several { // whose sums are not those of one model
+		return
+	}
 	if b.plan.converses() {
 		learned.ObserveOutput(b.plan.Caller.Org.ID, b.plan.Caller.User, b.plan.Target.Model, r.Usage.Output)
 	}

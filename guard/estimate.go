@@ -4,10 +4,12 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/tokenizer"
 )
 
@@ -22,6 +24,7 @@ type estimator struct {
 	plan        *Plan
 	counts      *tokenizer.Cache
 	calibration *calibration.Calibration
+	price       func(providers.Target, time.Time) (*pricing.Price, error)
 }
 
 func (e *estimator) estimate() error {
@@ -35,11 +38,15 @@ func (e *estimator) estimate() error {
 	if err != nil {
 		return err
 	}
+	if err := e.passes(); err != nil {
+		return err
+	}
 	cost, err := p.ceiling(p.Output)
 	if err != nil {
 		return wire.BadRequest("model", "request_not_priced", "This request cannot be priced: %v", err)
 	}
-	p.Max.Cost, p.Max.Tokens = cost, p.Input+p.Output
+	_, tokens, _ := p.passCeiling() // priced above
+	p.Max.Cost, p.Max.Tokens = cost, p.Input+p.Output+tokens
 	p.Quota = e.quotaTokens()
 	return e.first()
 }
@@ -112,7 +119,11 @@ func (p *Plan) ceiling(output int64) (pricing.Nano, error) {
 		return 0, err
 	}
 	pictures, err := p.tool.ceiling(p, p.toolCalls())
-	return cost + pictures, err
+	if err != nil {
+		return 0, err
+	}
+	passes, _, err := p.passCeiling()
+	return cost + pictures + passes, err
 }
 
 // outputBound returns the most tokens the provider may bill as output.
@@ -209,6 +220,7 @@ func (e *estimator) input() (int64, error) {
 	}
 	c.schema(r.Tools)
 	c.schema(r.Functions)
+	c.fixed += claudeTools(r)
 	c.choice(r.ToolChoice)
 	c.format(r.ResponseFormat)
 	c.members()
@@ -299,6 +311,17 @@ func (c *counter) message(m *wire.Message, perMessage, perName int) {
 			c.tokens += tokenizer.ToolCallOverhead
 		}
 	}
+}
+
+// claudeToolPrompt is the largest prompt, in tokens, that Anthropic adds to a request with tools.
+const claudeToolPrompt = 804
+
+// claudeTools returns the tokens that Anthropic adds to a request with tools.
+func claudeTools(r *wire.Request) int64 {
+	if !r.Endpoint.Traits().Messages || r.Tools.IsZero() {
+		return 0
+	}
+	return claudeToolPrompt + r.ToolPrompt
 }
 
 // schema counts tool definitions.

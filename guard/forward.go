@@ -241,8 +241,12 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 		return wire.Gone("answer_not_kept", "The call was completed and charged, but this proxy could not buffer its answer")
 	}
 	var failed *failure
-	if errors.As(err, &failed) {
+	var public *wire.Error
+	switch {
+	case errors.As(err, &failed):
 		return e.relayError(w, resp, failed)
+	case errors.As(err, &public):
+		return public
 	}
 	if err != nil {
 		return e.interrupted(err)
@@ -290,7 +294,9 @@ func (e *upstreamCall) settlePlain(body []byte) error {
 		answer.HasUsage = false
 	}
 	c.bill.reported(answer)
-	e.note(answer)
+	if !c.Plan.translated() {
+		e.note(answer)
+	}
 	return nil
 }
 

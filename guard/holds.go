@@ -93,6 +93,7 @@ func (hs *Holds) planOf(c Caller, call ledger.Call, at time.Time) *Plan {
 		Request: &wire.Request{Endpoint: HoldEndpoint, Model: call.Model, OutputLimit: -1, N: 1},
 		Target:  providers.Target{Provider: providers.Gone(call.Provider), Model: call.Model},
 	}
+	p.sent = p.Request
 	only := c.Org.Providers
 	if call.Provider != "" {
 		only = []string{call.Provider}

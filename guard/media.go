@@ -15,12 +15,12 @@ import (
 func (e *estimator) media(c *counter, m *wire.Message) error {
 	for _, img := range m.Images {
 		raw := e.plan.sent.Raw(img.URL)
-		if isOtherData(raw) {
+		if !img.Bare && isOtherData(raw) {
 			e.plan.documents++
 			c.fixed += mediaTokens(wire.Media{Data: img.URL})
 			continue
 		}
-		w, h := imageSize(raw)
+		w, h := imageSize(raw, img.Bare)
 		n := int64(tokenizer.ImageTokens(e.plan.Target.Model, w, h, img.Detail))
 		e.plan.imageIn += n
 		c.fixed += n
@@ -95,12 +95,15 @@ func isOtherData(quoted []byte) bool {
 	return strings.HasPrefix(address, "data:") && !strings.HasPrefix(address, "data:image/")
 }
 
-// imageSize reads the image size from the first bytes of a data URL. It returns 0, 0 for a
+// imageSize reads the image size from the first bytes of a data URL, or of the data itself if it is bare. It returns 0, 0 for a
 // remote URL or an unknown format, which are held at the family's maximum.
-func imageSize(quoted []byte) (w, h int) {
+func imageSize(quoted []byte, bare bool) (w, h int) {
 	const headerBytes = 64 << 10
-	i := indexAfterComma(quoted)
-	if i < 0 {
+	i := 1
+	if !bare {
+		i = indexAfterComma(quoted)
+	}
+	if i < 0 || len(quoted) < 2 {
 		return 0, 0
 	}
 	data := quoted[i : len(quoted)-1]

@@ -144,13 +144,13 @@ func TestIdsAreRefusedAnywhere(t *testing.T) {
 // comma.
 func TestImageBehindTwoCommas(t *testing.T) {
 	small := base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x00\x00\x00\x00CRC.\x00\x00\x00\x01IDAT"))
-	if w, h := imageSize([]byte(`"data:image/png;base64,` + small + `"`)); w != 1 || h != 1 {
+	if w, h := imageSize([]byte(`"data:image/png;base64,`+small+`"`), false); w != 1 || h != 1 {
 		t.Errorf("one comma: %d x %d, want 1 x 1", w, h)
 	}
-	if w, h := imageSize([]byte(`"data:image/png,large;base64,` + small + `"`)); w != 0 || h != 0 {
+	if w, h := imageSize([]byte(`"data:image/png,large;base64,`+small+`"`), false); w != 0 || h != 0 {
 		t.Errorf("two commas: %d x %d, want no size", w, h)
 	}
-	if w, h := imageSize([]byte(`"data:image/png;base64\u002clarge;base64,` + small + `"`)); w != 0 || h != 0 {
+	if w, h := imageSize([]byte(`"data:image/png;base64\u002clarge;base64,`+small+`"`), false); w != 0 || h != 0 {
 		t.Errorf("an escaped comma: %d x %d, want no size", w, h)
 	}
 	if most, one := tokenizer.ImageTokens("gpt-4o", 0, 0, ""), tokenizer.ImageTokens("gpt-4o", 1, 1, ""); most <= one {

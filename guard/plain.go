@@ -36,11 +36,11 @@ func (e *upstreamCall) receive(resp *http.Response, kept *spool.Buffer) error {
 		return err
 	}
 	body, err := kept.Bytes()
-	if c.Plan.translated() && err == nil {
-		body, err = e.translated(body, kept)
-	}
 	if err == nil {
 		err = e.settlePlain(body)
+	}
+	if c.Plan.translated() && err == nil {
+		body, err = e.translated(body, kept)
 	}
 	if err != nil {
 		return err
@@ -48,18 +48,20 @@ func (e *upstreamCall) receive(resp *http.Response, kept *spool.Buffer) error {
 	return redactFailure(e.redact, kept, body)
 }
 
-// translated replaces a chat answer with a response. The error may be that of verdict.
-func (e *upstreamCall) translated(chat []byte, kept *spool.Buffer) ([]byte, error) {
-	a, _ := wire.ParseUsage(e.call.Plan.sent.Endpoint, chat)
-	if err := verdict(a, chat); err != nil {
-		return nil, err
-	}
+// translated replaces an answer in the provider's form, which is settled, with one in the caller's. The error is a
+// *wire.Error.
+func (e *upstreamCall) translated(answer []byte, kept *spool.Buffer) ([]byte, error) {
 	from, to := e.wires(false)
-	body, err := neutral.Whole(chat, from, to)
+	body, err := neutral.Whole(answer, from, to)
 	if err == nil {
 		err = kept.Replace(body)
 	}
-	return body, err
+	if err != nil {
+		return nil, wire.BadGateway("The provider's answer cannot be translated. The call was charged", err)
+	}
+	a, _ := wire.ParseUsage(e.call.Plan.Request.Endpoint, body)
+	e.note(a)
+	return body, nil
 }
 
 // redactFailure redacts a whole answer that reports a failure, and leaves it in its file.

@@ -56,6 +56,7 @@ type Plan struct {
 	made             made
 	units            units
 	tool             imageTool
+	passes           []pass
 	start, step      int64 // tokens of output: first held, and kept ahead; see first
 
 	at    time.Time
@@ -156,7 +157,7 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 	if err != nil {
 		return nil, err
 	}
-	e := &estimator{plan: p, counts: pl.counts, calibration: pl.calibration}
+	e := &estimator{plan: p, counts: pl.counts, calibration: pl.calibration, price: policy.price}
 	if err := e.estimate(); err != nil {
 		return nil, err
 	}

@@ -212,6 +212,7 @@ func (bs *Batches) call(ctx context.Context, c Caller, end *BatchedEnd) (*Call, 
 		Max:   budget.Amounts{Cost: pricing.Nano(end.Most), Tokens: end.Input + end.Output},
 		terms: pricing.Terms{ServiceTier: end.Tier, Region: end.Region, ProjectTier: p.ServiceTier, At: at, Batch: true},
 	}
+	plan.sent = plan.Request
 	plan.Caps = plan.capping(policy.Caps)
 	hold := budget.Lost(end.call(c, price), plan.Caps...)
 	hold.Max = plan.Max

@@ -49,8 +49,8 @@ func judge(p *Plan, body []byte) error {
 
 // readAnswer reads a whole answer as its provider means it.
 func (p *Plan) readAnswer(body []byte) wire.Answer {
-	a, _ := wire.ParseUsage(p.Request.Endpoint, body)
-	p.Target.Provider.Dialect.Usage(p.Request.Endpoint, body, &a)
+	a, _ := wire.ParseUsage(p.sent.Endpoint, body)
+	p.Target.Provider.Dialect.Usage(p.sent.Endpoint, body, &a)
 	return a
 }
 

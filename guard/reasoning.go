@@ -3,6 +3,7 @@ package guard
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/llmguard/llmguard/providers/dialect"
@@ -24,10 +25,21 @@ func (p *Plan) hidesOutput() bool {
 	if r.Creation != nil {
 		return true
 	}
+	if p.sent.Endpoint.Traits().Messages {
+		return p.sent.Thinks || p.unseen || !p.Request.Prediction.IsZero() || thinksUnasked(p.Target.Model)
+	}
 	effort := r.ReasoningEffort != "" && r.ReasoningEffort != "none"
 	notText := p.speaks() || p.draws()
 	return effort || notText || p.unseen || !r.Prediction.IsZero() || r.BestOf > r.N || hidesOutput(p.Target.Model)
 }
+
+// thinksUnasked reports whether a Claude model may think although the request does not ask for it: unknown ones may.
+func thinksUnasked(model string) bool {
+	return !slices.ContainsFunc(claudeAsked, func(family string) bool { return strings.Contains(model, family) })
+}
+
+// claudeAsked are the families of Claude models that only think when asked.
+var claudeAsked = []string{"claude-3", "claude-opus-4", "claude-sonnet-4", "claude-haiku-4"}
 
 // hidesOutput reports whether a model may generate output tokens that are not in its
 // stream. It returns true for unknown models.

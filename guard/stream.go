@@ -24,7 +24,7 @@ type relay struct {
 	redact  providers.Redactor // of the provider's errors
 	flush   func() error
 	events  wire.Events
-	body    io.Reader
+	made    *neutral.Stream   // translates them for the caller; nil if it speaks the provider's wire
 	room    spool.Room        // memory for buffered parts of events
 	count   *tokenizer.Stream // visible output
 	tells   bool              // the visible output determines the bill
@@ -59,6 +59,8 @@ type relay struct {
 	sequence int64 // of the next Responses event
 	noted    bool  // the response's id was recorded
 
+	full bool // the answer is too long to be translated
+
 	refused *wire.Error // why the hold could not grow
 	dropped bool        // an event was not forwarded because its cost is not held
 }
@@ -68,7 +70,7 @@ func (r *relay) whole() bool { return r.done || r.ends >= r.call.Plan.Request.An
 
 // atEnd reports whether nothing can follow: the end that the endpoint's wire sends has come.
 func (r *relay) atEnd() bool {
-	return r.done || !r.call.Plan.Request.Endpoint.Traits().Chunks && r.whole()
+	return r.done || !r.call.Plan.sent.Endpoint.Traits().Chunks && r.whole()
 }
 
 // readBuffers hold what one read of an answer returns. Every stream has one for its whole
@@ -85,7 +87,10 @@ func (e *upstreamCall) relayStream(w http.ResponseWriter, resp *http.Response) e
 	r.factor, r.allowed = int64(most), c.bill.mostCount()
 	r.room = c.guard.spool.Room(c.Plan.Caller.Org.ID, c.guard.answerWait)
 	defer r.room.Close()
-	r.body = e.events(resp)
+	if c.Plan.translated() {
+		from, to := e.wires(true)
+		r.made = &neutral.Stream{From: from, To: to}
+	}
 	r.begin = func() {
 		c.dropBody(e.sent)
 		c.head(w, resp)
@@ -97,7 +102,7 @@ func (e *upstreamCall) relayStream(w http.ResponseWriter, resp *http.Response) e
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
 	for {
-		n, err := r.body.Read(*buf)
+		n, err := resp.Body.Read(*buf)
 		if n > 0 || err == nil {
 			e.behind.taken()
 			stop := r.take((*buf)[:n])
@@ -136,7 +141,13 @@ func (r *relay) take(p []byte) error {
 		if r.begin != nil && r.isNone(r.done) { // it can be answered by its status
 			return io.EOF
 		}
-		if pass && !r.dropped {
+		if r.dropped {
+			continue
+		}
+		switch {
+		case r.made != nil:
+			wrote = r.passMade(event) || wrote
+		case pass:
 			wrote = r.pass(event) || wrote
 		}
 	}
@@ -145,6 +156,9 @@ func (r *relay) take(p []byte) error {
 	}
 	if r.errand.behind.catching.Load() {
 		r.errand.behind.read.Store(r.visible())
+	}
+	if r.full {
+		return io.EOF
 	}
 	if r.refused != nil && (r.dropped || !r.whole()) {
 		return errCut
@@ -158,8 +172,8 @@ func (r *relay) kept() int {
 	for _, event := range r.early {
 		n += len(event)
 	}
-	if made, ok := r.body.(*neutral.Stream); ok {
-		n += made.Held()
+	if r.made != nil {
+		n += r.made.Held()
 	}
 	return n
 }
@@ -182,18 +196,58 @@ const (
 	mostRepeated = 1000
 )
 
-// pass writes an event, unless it is held back.
+// pass writes an event of the provider, unless it is held back.
 func (r *relay) pass(event []byte) bool {
 	event = r.redact.Event(event)
 	if r.instead != nil {
 		event, r.instead = r.instead, nil
 	}
+	return r.hold(event)
+}
+
+// hold writes an event unless it is one of the first, which are held back.
+func (r *relay) hold(event []byte) bool {
 	if r.begin != nil && !r.shows && (len(r.early) < mostEarly || r.errand.repeats && len(r.early) < mostRepeated) {
 		r.early = append(r.early, bytes.Clone(event))
 		return false
 	}
 	r.write(event)
 	return true
+}
+
+// passMade translates an event and passes the result.
+func (r *relay) passMade(event []byte) bool {
+	out, failed := r.made.Event(r.redact.Event(event))
+	if failed != nil {
+		r.fails(failed.JSON(), true)
+		r.full = true
+	}
+	return r.passOwn(out)
+}
+
+// passOwn passes events in the caller's form that were made here.
+func (r *relay) passOwn(events []byte) bool {
+	if len(events) == 0 {
+		return false
+	}
+	if r.call.Plan.Request.Endpoint.Traits().Numbered {
+		r.followMade(events)
+	}
+	return r.hold(events)
+}
+
+// followMade records what the events of a response show.
+func (r *relay) followMade(events []byte) {
+	var list wire.Events
+	if list.Feed(events) != nil {
+		return
+	}
+	for event, ok := list.Next(); ok; event, ok = list.Next() {
+		chunk, err := wire.ScanEvent(r.call.Plan.Request.Endpoint, wire.EventData(event), nil)
+		if err == nil {
+			r.follow(chunk)
+		}
+	}
 }
 
 func (r *relay) write(p []byte) {
@@ -230,7 +284,7 @@ func (r *relay) inspect(event []byte) bool {
 		r.inspectCreated(data)
 		return true
 	}
-	ep := r.call.Plan.Request.Endpoint
+	ep := r.call.Plan.sent.Endpoint
 	r.heard = r.heard || data[0] == '{'
 	chunk, err := wire.ScanEvent(ep, wire.EventJSON(data), r.text[:0])
 	if err != nil {
@@ -238,7 +292,7 @@ func (r *relay) inspect(event []byte) bool {
 	}
 	r.call.Plan.Target.Provider.Dialect.Usage(ep, data, &chunk.Answer)
 	r.text = chunk.Text
-	if ep.Traits().Numbered || r.call.Plan.Request.Store {
+	if r.made == nil && (ep.Traits().Numbered || r.call.Plan.Request.Store) {
 		r.follow(chunk)
 	}
 	r.named = chunk.Named(r.named)
@@ -336,7 +390,11 @@ func (r *relay) close(resp *http.Response, err error) error {
 		}
 		return r.fail(brokenOff(err)) // half an event would corrupt the error's frame, so it is dropped
 	}
-	if pass {
+	switch {
+	case r.made != nil && ended:
+		r.passMade(rest)
+		r.passOwn(r.made.Close())
+	case pass:
 		r.write(append(r.redact.Event(rest), "\n\n"...)) // without the blank line most clients drop the event
 	}
 	err = r.finish()

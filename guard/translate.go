@@ -3,9 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
-	"io"
 	"math"
-	"net/http"
 
 	"github.com/llmguard/llmguard/internal/chat"
 	"github.com/llmguard/llmguard/internal/neutral"
@@ -15,8 +13,8 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Providers that support only chat completions are sent a chat completion in place of a
-// response. Billing follows Responses: the answer is translated before its usage is read.
+// A provider that lacks the caller's wire is sent another one. What it answers is judged and billed as it is, and
+// translated after that.
 
 // translated reports whether the provider is sent another form than the caller's.
 func (p *Plan) translated() bool { return p.sent != p.Request }
@@ -145,15 +143,6 @@ func (e *upstreamCall) keep(id string, response []byte) {
 	if err := c.guard.turns.Put(ctx, c.Plan.Caller.Org.ID, id, t); err != nil {
 		c.guard.log.Warn("response not stored, it cannot be referenced", "call", c.ID, "err", err)
 	}
-}
-
-// events returns the body of a stream in the caller's form.
-func (e *upstreamCall) events(resp *http.Response) io.Reader {
-	if !e.call.Plan.translated() {
-		return resp.Body
-	}
-	from, to := e.wires(true)
-	return &neutral.Stream{Source: resp.Body, From: from, To: to}
 }
 
 // Response returns a response of the org that is stored here. The error is ErrNotOwned or

@@ -25,9 +25,11 @@ const (
 	HighOutput UsageFault = "high_output" // more than the text shows, or than the model can generate
 	HighCalls  UsageFault = "high_calls"  // more calls of tools than any answer makes
 	Outdated   UsageFault = "outdated"    // text followed it
+	// UnknownCount is a count of tokens of a kind that is not known; it was charged as output.
+	UnknownCount UsageFault = "unknown_count"
 )
 
-var usageFaults = []UsageFault{Malformed, LowInput, HighInput, LowOutput, HighOutput, HighCalls, Outdated}
+var usageFaults = []UsageFault{Malformed, LowInput, HighInput, LowOutput, HighOutput, HighCalls, Outdated, UnknownCount}
 
 // high reports whether a count was too high.
 func (f UsageFault) high() bool { return f == HighInput || f == HighOutput || f == HighCalls }
@@ -54,7 +56,7 @@ func (b *bill) seenPlain(u wire.Usage, body []byte) shown {
 	if int64(len(body)) <= tokenBytes*u.Output && u.Output <= b.plan.Output {
 		return shown{bytes: int64(len(body))}
 	}
-	g, ok := wire.ScanWritten(b.plan.Request.Endpoint, body)
+	g, ok := wire.ScanWritten(b.plan.sent.Endpoint, body)
 	if !ok {
 		return shown{bytes: int64(len(body))}
 	}

@@ -90,18 +90,29 @@ func (a *authenticator) find(
 	return p, good, nil
 }
 
-// bearer returns the key in the only Authorization header or in Azure's api-key header. Two
-// credentials are refused, because it would be a guess which one counts.
+// bearer returns the key in the Authorization header, in Azure's api-key or in Anthropic's x-api-key. Several are
+// refused unless they are the same, because it would be a guess which one counts.
 func bearer(h http.Header) (string, bool) {
-	auth, azure := h.Values("Authorization"), h.Values("Api-Key")
-	if len(auth)+len(azure) != 1 {
-		return "", false
+	var key string
+	for _, name := range [...]string{"Authorization", "Api-Key", "X-Api-Key"} {
+		values := h[name]
+		if len(values) == 0 {
+			continue
+		}
+		text := values[0]
+		if name == "Authorization" {
+			scheme, rest, _ := strings.Cut(text, " ")
+			if !strings.EqualFold(scheme, "bearer") {
+				return "", false
+			}
+			text = strings.TrimSpace(rest)
+		}
+		if len(values) > 1 || key != "" && key != text {
+			return "", false
+		}
+		key = text
 	}
-	if len(azure) == 1 {
-		return azure[0], true
-	}
-	scheme, text, ok := strings.Cut(auth[0], " ")
-	return strings.TrimSpace(text), ok && strings.EqualFold(scheme, "bearer")
+	return key, key != ""
 }
 
 // clientIP returns the address of the caller: the peer's, or behind trusted proxies the one that they

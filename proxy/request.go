@@ -38,6 +38,7 @@ type request struct {
 	route   string
 	priced  bool // whether the route is
 	arrival guard.Arrival
+	wire    wire.Endpoint // whose API the caller speaks: Messages, or "" for OpenAI's
 	// deployment is the model that an Azure path names, or "".
 	deployment string
 
@@ -198,12 +199,12 @@ func (x *request) fail(err error) {
 		exceeded.Tell(x.Header())
 		x.server.guard.CountRefusal(err, false)
 	}
-	e := x.offerRaise(x.server.refusal(err, x.plan))
+	e := x.offerRaise(x.server.refusal(err, x.plan)).For(x.wire)
 	if e.Limit != nil {
 		x.limits = []wire.LimitState{*e.Limit}
 	}
 	x.rules().Advise(x.Header(), e)
-	body := append(e.JSON(), '\n')
+	body := append(e.Body(x.wire, x.id), '\n')
 	x.Header().Set("Content-Type", "application/json")
 	x.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	x.WriteHeader(e.Status)

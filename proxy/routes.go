@@ -37,6 +37,7 @@ type handler func(x *request, r *http.Request, arg string) error
 func (s *Server) table() map[string]route {
 	table := map[string]route{
 		"/":                        {name: "root", open: true, serve: s.greet},
+		"/api/hello":               {open: true, serve: hello},
 		"/responses/":              {results: true, serve: s.responses.oneResponse},
 		"/responses/*/cancel":      {serve: s.responses.cancelResponse},
 		"/responses/*/input_items": {serve: s.responses.responseInput},
@@ -265,4 +266,9 @@ func shorten(s string) string {
 // greet answers health checks of clients that request the bare base URL.
 func (s *Server) greet(x *request, r *http.Request, _ string) error {
 	return x.json(http.StatusOK, map[string]string{"object": "llmguard", "serves": s.served})
+}
+
+// hello answers the probe with which Claude Code starts, without a credential.
+func hello(x *request, _ *http.Request, _ string) error {
+	return x.json(http.StatusOK, map[string]string{"object": "llmguard"})
 }

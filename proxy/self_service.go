@@ -118,11 +118,40 @@ func viewModel(m guard.Model) modelView {
 	return modelView{ID: m.ID, Object: "model", OwnedBy: m.Provider}
 }
 
+// messagesModel is a model in Anthropic's format. A creation time of 1970 means that it is unknown.
+type messagesModel struct {
+	Type    string `json:"type"`
+	ID      string `json:"id"`
+	Name    string `json:"display_name"`
+	Created string `json:"created_at"`
+}
+
+func (m modelView) inMessages() messagesModel {
+	return messagesModel{Type: "model", ID: m.ID, Name: m.ID, Created: time.Unix(m.Created, 0).UTC().Format(time.RFC3339)}
+}
+
+// messagesModels is the only page of a list of models in Anthropic's format.
+func messagesModels(list []modelView) map[string]any {
+	page := map[string]any{"has_more": false, "first_id": nil, "last_id": nil}
+	models := make([]messagesModel, len(list))
+	for i, m := range list {
+		models[i] = m.inMessages()
+	}
+	if len(list) > 0 {
+		page["first_id"], page["last_id"] = list[0].ID, list[len(list)-1].ID
+	}
+	page["data"] = models
+	return page
+}
+
 // listModels lists the models that this key may call and that have a price.
 func (h *selfHandler) listModels(x *request, _ *http.Request, _ string) error {
 	list := []modelView{}
 	for _, m := range h.opts.Guard.Plans.Models(x.caller) {
 		list = append(list, viewModel(m))
+	}
+	if x.wire == wire.Messages {
+		return x.json(http.StatusOK, messagesModels(list))
 	}
 	return x.json(http.StatusOK, map[string]any{"object": "list", "data": list})
 }
@@ -131,6 +160,9 @@ func (h *selfHandler) getModel(x *request, _ *http.Request, id string) error {
 	m, err := h.opts.Guard.Plans.Model(x.caller, id)
 	if err != nil {
 		return err
+	}
+	if x.wire == wire.Messages {
+		return x.json(http.StatusOK, viewModel(m).inMessages())
 	}
 	return x.json(http.StatusOK, viewModel(m))
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -212,6 +213,14 @@ func (s *Server) answer(x *request, r *http.Request) error {
 	return x.rest()
 }
 
+// spoken returns the endpoint whose API the caller speaks: Messages by its path or its headers, else "".
+func spoken(r *http.Request) wire.Endpoint {
+	if strings.HasPrefix(plainPath(r.URL.Path), wire.Messages.Path()) || len(r.Header["Anthropic-Version"]) > 0 {
+		return wire.Messages
+	}
+	return ""
+}
+
 // lacking refuses a valid key that lacks the scope.
 func lacking(scope string) error {
 	return wire.Forbidden("missing_scope", "This API key lacks the scope %s, which this request requires", scope)
@@ -224,6 +233,7 @@ func (s *Server) dispatch(x *request, r *http.Request) error {
 	r, x.deployment = fromAzure(asGet(r))
 	route, arg, err := s.match(r)
 	x.arrival = guard.Arrival{Class: route.class(r.Method), Method: r.Method, Path: "/v1" + plainPath(r.URL.Path)}
+	x.wire = spoken(r)
 	if err := x.countAddress(r.Context()); err != nil {
 		return err
 	}

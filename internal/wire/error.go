@@ -57,8 +57,11 @@ func (e *Error) Object() []byte { return e.appendObject(nil) }
 // Frame returns the error as the last event of a stream of ep (docs/wire.md, Errors in a stream),
 // including the blank line; seq is its number in a stream whose events have numbers.
 func (e *Error) Frame(ep Endpoint, seq int64) []byte {
-	if ep.Traits().Numbered {
+	switch t := ep.Traits(); {
+	case t.Numbered:
 		return e.numberedFrame(seq)
+	case t.Messages:
+		return e.messagesFrame()
 	}
 	dst := make([]byte, 0, 160+len(e.Message))
 	dst = append(dst, `data: {"error":`...)

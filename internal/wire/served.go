@@ -9,6 +9,7 @@ import (
 // which * is an id. A path that ends in / takes one more id.
 var served = []string{
 	"GET /",
+	"GET /api/hello",
 	"GET /models",
 	"GET /models/",
 	"GET /limits",
