@@ -50,7 +50,7 @@ type waitingCaller struct {
 // run relays until the answer is complete, the job has ended without one, the caller's patience has
 // ended, or the caller has disconnected.
 func (v *waitingCaller) run(ctx context.Context) error {
-	tick := time.Now().Add(v.calls.opts.KeepAlive)
+	tick := time.Now().Add(v.firstTick())
 	for {
 		event, err := v.next(ctx, tick)
 		switch {
@@ -128,13 +128,22 @@ func (v *waitingCaller) next(ctx context.Context, tick time.Time) (queue.Event, 
 // be answered with 202 gets nothing before that.
 func (v *waitingCaller) silent() bool { return v.stream && v.status == 0 && !v.wish.async }
 
+// firstTick returns how long the proxy is silent before it keeps a connection alive. Agents that speak Messages take
+// a silent stream for a broken one and ask again, so they hear of it in the first second.
+func (v *waitingCaller) firstTick() time.Duration {
+	if v.job.Endpoint.Traits().Messages {
+		return min(v.calls.opts.KeepAlive, time.Second/2)
+	}
+	return v.calls.opts.KeepAlive
+}
+
 func (v *waitingCaller) late() bool { return !v.deadline.IsZero() && !time.Now().Before(v.deadline) }
 
 // keepAlive keeps the connection alive with a line that the client ignores: a blank line, which
-// every SSE client skips (docs/wire.md, Keeping a stream alive), or a comment that reports the
-// place. The first one commits to status 200, and the place is in its headers.
+// every SSE client skips (docs/wire.md, Keeping a stream alive), the ping of Messages, or a comment that reports
+// the place. The first one commits to status 200, and the place is in its headers.
 func (v *waitingCaller) keepAlive(ctx context.Context) error {
-	x, line := v.exchange, "\n"
+	x, line, messages := v.exchange, "\n", v.job.Endpoint.Traits().Messages
 	if first := x.status == 0; first || v.comments && !v.running {
 		at, waits := v.look(ctx)
 		if waits && v.comments {
@@ -151,6 +160,9 @@ func (v *waitingCaller) keepAlive(ctx context.Context) error {
 			}
 			x.WriteHeader(http.StatusOK)
 		}
+	}
+	if messages {
+		line += wire.Ping
 	}
 	if _, err := x.Write([]byte(line)); err != nil {
 		return err

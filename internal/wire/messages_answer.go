@@ -1,5 +1,8 @@
 package wire
 
+// Ping is the event of a Messages stream that keeps its connection alive.
+const Ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n"
+
 // messageReader reads an event of a Messages stream.
 type messageReader struct {
 	answerReader
