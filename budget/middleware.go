@@ -21,7 +21,7 @@ func (r Result) setHeaders(h http.Header, now time.Time) {
 		if r.Reset < Endless {
 			state.Reset = now.Add(r.Reset)
 		}
-		wire.SetLimits(h, wire.X, []wire.LimitState{state}, now)
+		wire.SetLimits(h, "", wire.X, []wire.LimitState{state}, now)
 	}
 	if !r.Allowed && r.RetryAfter < Endless {
 		h.Set("Retry-After", seconds(max(r.RetryAfter, time.Second)))

@@ -64,7 +64,7 @@ func (c *Call) tell(h http.Header) {
 func (c *Call) limitReport(back budget.Amounts) LimitReport {
 	r := LimitReport{
 		Statuses: c.Hold.Statuses, Price: c.Plan.Price, Held: c.Hold.Max.Cost, Back: back, At: c.Hold.At,
-		Standard: c.Plan.standard,
+		Standard: c.Plan.standard, Endpoint: c.Plan.Request.Endpoint,
 	}
 	if r.At.IsZero() {
 		r.At = time.Now()
@@ -104,6 +104,7 @@ type LimitReport struct {
 	Price    *pricing.Price
 	Held     pricing.Nano // by a call like this one
 	Standard wire.Standard
+	Endpoint wire.Endpoint // of the call
 }
 
 // TellLimits writes the limits' state as our own header, as OpenAI's x-ratelimit-*, and in the
@@ -120,7 +121,7 @@ func TellLimits(h http.Header, r *LimitReport) {
 // standard writes the headers of wire.SetLimits.
 func (r *LimitReport) standard(h http.Header) {
 	var space [8]wire.LimitState
-	wire.SetLimits(h, r.Standard, r.states(space[:0]), time.Now())
+	wire.SetLimits(h, r.Endpoint, r.Standard, r.states(space[:0]), time.Now())
 }
 
 // states appends the enforced limits to out, money in millionths of a dollar.

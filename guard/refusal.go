@@ -96,6 +96,7 @@ func (e *Refusal) Tell(h http.Header) {
 func (e *Refusal) limitReport() LimitReport {
 	return LimitReport{
 		Statuses: e.Statuses, Price: e.plan.Price, Held: e.plan.First.Cost, At: time.Now(), Standard: e.plan.standard,
+		Endpoint: e.plan.Request.Endpoint,
 	}
 }
 

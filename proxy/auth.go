@@ -90,29 +90,21 @@ func (a *authenticator) find(
 	return p, good, nil
 }
 
-// bearer returns the key in the Authorization header, in Azure's api-key or in Anthropic's x-api-key. Several are
-// refused unless they are the same, because it would be a guess which one counts.
+// bearer returns the key in the only Authorization header, in Azure's api-key header or in Anthropic's x-api-key
+// header. Two credentials are refused, because it would be a guess which one counts; only Anthropic's clients send
+// the same one twice.
 func bearer(h http.Header) (string, bool) {
-	var key string
-	for _, name := range [...]string{"Authorization", "Api-Key", "X-Api-Key"} {
-		values := h[name]
-		if len(values) == 0 {
-			continue
-		}
-		text := values[0]
-		if name == "Authorization" {
-			scheme, rest, _ := strings.Cut(text, " ")
-			if !strings.EqualFold(scheme, "bearer") {
-				return "", false
-			}
-			text = strings.TrimSpace(rest)
-		}
-		if len(values) > 1 || key != "" && key != text {
-			return "", false
-		}
-		key = text
+	auth, azure, own := h["Authorization"], h["Api-Key"], h["X-Api-Key"]
+	both := len(auth) == 1 && len(own) == 1 && len(azure) == 0
+	if len(auth)+len(azure)+len(own) != 1 && !both {
+		return "", false
 	}
-	return key, key != ""
+	if len(auth) == 0 {
+		return append(azure, own...)[0], true
+	}
+	scheme, text, ok := strings.Cut(auth[0], " ")
+	text = strings.TrimSpace(text)
+	return text, ok && strings.EqualFold(scheme, "bearer") && (!both || own[0] == text)
 }
 
 // clientIP returns the address of the caller: the peer's, or behind trusted proxies the one that they

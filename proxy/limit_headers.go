@@ -74,7 +74,7 @@ func (x *request) tellLimits() {
 	if len(x.limits) == 0 {
 		x.limits = append(x.limits, x.server.reads.state(x.caller.Org.ID, x.caller.Key, now))
 	}
-	wire.SetLimits(h, x.rules().Standard, x.limits, now)
+	wire.SetLimits(h, x.wire, x.rules().Standard, x.limits, now)
 }
 
 func (x *request) rules() wire.HeaderRules { return x.server.guard.Policy().Headers }

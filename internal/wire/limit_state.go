@@ -45,14 +45,17 @@ var headerNames = [...]string{
 // HasLimits reports whether SetLimits has written to the headers.
 func HasLimits(h http.Header) bool { return len(h["X-Ratelimit-Limit"]) > 0 || len(h["Ratelimit"]) > 0 }
 
-// SetLimits replaces the headers that report limits in a form that clients know
+// SetLimits replaces the headers that report limits in a form that clients of ep know
 // (docs/wire.md, Rate limit headers). Without limits it changes nothing.
-func SetLimits(h http.Header, standard Standard, limits []LimitState, now time.Time) {
+func SetLimits(h http.Header, ep Endpoint, standard Standard, limits []LimitState, now time.Time) {
 	if len(limits) == 0 {
 		return
 	}
 	for _, name := range headerNames {
 		delete(h, name)
+	}
+	if standard != None && ep.Traits().Messages {
+		setMessages(h, limits, now)
 	}
 	if standard != None && standard != IETF {
 		setX(h, binding(limits), now)

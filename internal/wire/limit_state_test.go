@@ -22,7 +22,7 @@ func TestSetLimits(t *testing.T) {
 	f := func(standard Standard, want string, limits ...LimitState) {
 		t.Helper()
 		h := http.Header{"X-Ratelimit-Limit": {"9"}, "X-Ratelimit-Reset": {"9"}, "Ratelimit": {"9"}}
-		SetLimits(h, standard, limits, now)
+		SetLimits(h, ChatCompletions, standard, limits, now)
 		got := ""
 		for _, name := range headerNames {
 			if v := h.Get(name); v != "" {

@@ -20,7 +20,7 @@ type scanner struct {
 
 	maxTokens, maxCompletion int64 // -1 if not given
 	tool                     tool
-	item                     item // of a Responses input
+	item                     item  // of a Responses input
 	block                    block // of a Messages request
 	uses                     int64 // the most calls of its tools that the provider runs, -1 if unbounded
 	mentions                 Mentions

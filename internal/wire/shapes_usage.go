@@ -83,7 +83,7 @@ var usagePlaces = map[place]meaning{
 	{inputSection, "image_tokens"}:            {count: countImageIn, servers: "OpenAI, of pictures"},
 	{inputSection, "web_search_requests"}:     {count: countSearches, servers: "LiteLLM to Gemini"},
 	{outputSection, "reasoning_tokens"}:       {count: countReasoning, rank: 1, servers: "OpenAI and most others"},
-	{outputSection, "thinking_tokens"}:       {count: countReasoning, servers: "Anthropic"},
+	{outputSection, "thinking_tokens"}:        {count: countReasoning, servers: "Anthropic"},
 	{outputSection, "audio_tokens"}:           {count: countAudioOut, servers: "OpenAI"},
 	{outputSection, "image_tokens"}:           {count: countImageOut, servers: "OpenAI, OpenRouter"},
 	{cachedSection, "audio_tokens"}:           {count: countCachedAudio, servers: "OpenAI, with audio"},
