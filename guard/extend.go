@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -14,11 +15,24 @@ import (
 // 1.25 s it takes to decide an extension and cancel the provider.
 const DefaultGrowStep = 800
 
-// grows reports whether the call's hold may start below the most it can cost: its request
-// sets no output limit, and all its output is visible as it is generated.
+// stepTime is the time for which a step covers the output of a provider: 2.5 s, at 320 tokens a second by
+// default. Output that is hidden is held at this rate.
+const stepTime = 2500 * time.Millisecond
+
+// grows reports whether the call's hold may start below the most it can cost: it is a stream whose output limit says
+// nothing, because it has none or because agents send the largest.
 func (e *estimator) grows() bool {
-	r := e.plan.Request
-	return e.plan.Caller.Org.Hold == "grow" && e.plan.converses() && r.Stream && r.OutputLimit < 0 && !e.plan.hidesOutput()
+	r, rule := e.plan.Request, e.plan.Caller.Org.Hold
+	if !e.plan.converses() || !r.Stream || rule == "max" {
+		return false
+	}
+	return ofAgent(r) || rule == "grow" && r.OutputLimit < 0 && !e.plan.hidesOutput()
+}
+
+// ofAgent reports whether a request looks like one of an agent: Claude Code always names the largest limit, and
+// Codex none.
+func ofAgent(r *wire.Request) bool {
+	return r.Endpoint == wire.Messages || r.Endpoint == wire.Responses && r.OutputLimit < 0 && !r.Tools.IsZero()
 }
 
 // first sets what is held before the call is sent: all it can cost, or the output it will
@@ -117,7 +131,56 @@ func (r *relay) produced() int64 {
 	if r.usage {
 		n = max(n, r.answer.Usage.Output)
 	}
-	return n
+	return max(n, r.paced())
+}
+
+// paced bounds the output that a growing hold has to cover although it is not visible: what a provider generates at
+// the rate of a step since it began.
+func (r *relay) paced() int64 {
+	if r.tells || r.call.Plan.step == 0 || r.whole() {
+		return 0
+	}
+	since := r.errand.sending.time()
+	if r.usage && r.call.Plan.sent.Endpoint == wire.Messages { // its first event, at the begin of the output
+		since = r.began
+	}
+	return int64(float64(time.Since(since)) / float64(stepTime) * float64(r.call.Plan.step))
+}
+
+// keepAhead extends the hold of a stream while nothing of its hidden output arrives, until stop is called.
+func (r *relay) keepAhead() (stop func()) {
+	if r.tells || r.call.Plan.step == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(r.errand.upstream)
+	var done sync.WaitGroup
+	done.Go(func() {
+		tick := time.NewTicker(stepTime / 8)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			r.guarded(r.ahead)
+			if r.refused != nil && !r.whole() {
+				r.errand.cancel(errCut)
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		done.Wait()
+	}
+}
+
+// guarded calls f while nobody else reads or changes what is known of the stream.
+func (r *relay) guarded(f func()) {
+	r.state.Lock()
+	defer r.state.Unlock()
+	f()
 }
 
 // ahead keeps the hold ahead of the output.
@@ -175,6 +238,8 @@ func (r *relay) sever() error {
 	case r.usage && r.whole():
 		r.charge()
 		c.Result.Outcome = Cut
+	case r.usage && !r.hidden && !r.tells:
+		c.bill.chargePart(Cut, r.answer, r.seenText(), r.produced()-r.answer.Usage.Output)
 	case c.bill.bounded():
 		c.bill.chargeEstimate(Cut, r.produced())
 	default:

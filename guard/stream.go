@@ -43,6 +43,7 @@ type relay struct {
 	usage   bool         // answer holds usage
 	counted int64        // the count when that usage arrived
 	used    time.Time    // when it arrived
+	began   time.Time    // when the first usage arrived
 	created wire.Created // of a creation, in place of answer
 	ends    int64        // chunks with a finish_reason; each choice has one
 	done    bool         // [DONE] was seen
@@ -61,6 +62,7 @@ type relay struct {
 
 	full bool // the answer is too long to be translated
 
+	state   sync.Mutex  // guards what is known of the stream while its hold grows; see guarded
 	refused *wire.Error // why the hold could not grow
 	dropped bool        // an event was not forwarded because its cost is not held
 }
@@ -101,17 +103,22 @@ func (e *upstreamCall) relayStream(w http.ResponseWriter, resp *http.Response) e
 
 	buf := readBuffers.Get().(*[]byte)
 	defer readBuffers.Put(buf)
+	stop := r.keepAhead()
+	defer stop()
 	for {
 		n, err := resp.Body.Read(*buf)
 		if n > 0 || err == nil {
 			e.behind.taken()
-			stop := r.take((*buf)[:n])
-			if stop != nil {
-				err = stop
+			if end := r.take((*buf)[:n]); end != nil {
+				err = end
 			}
 			e.behind.passed()
 		}
 		if err != nil {
+			stop()
+			if r.refused != nil && !r.whole() {
+				err = errCut
+			}
 			return r.close(resp, err)
 		}
 	}
@@ -132,12 +139,8 @@ func (r *relay) take(p []byte) error {
 		if !ok {
 			break
 		}
-		pass := r.inspect(event)
-		r.ahead()
-		r.within()
-		if !r.covered() { // the rest is still counted to its end
-			r.dropped = true
-		}
+		pass := false
+		r.guarded(func() { pass = r.regard(event) })
 		if r.begin != nil && r.isNone(r.done) { // it can be answered by its status
 			return io.EOF
 		}
@@ -164,6 +167,17 @@ func (r *relay) take(p []byte) error {
 		return errCut
 	}
 	return nil
+}
+
+// regard counts an event, keeps the hold ahead of it, and reports whether to forward it.
+func (r *relay) regard(event []byte) bool {
+	pass := r.inspect(event)
+	r.ahead()
+	r.within()
+	if !r.covered() { // the rest is still counted to its end
+		r.dropped = true
+	}
+	return pass
 }
 
 // kept returns how many bytes of the stream are in memory.

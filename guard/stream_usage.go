@@ -16,6 +16,9 @@ func (r *relay) account(a wire.Answer) {
 		return
 	case a.HasUsage && fault == "":
 		r.answer = a.After(r.answer)
+		if !r.usage {
+			r.began = time.Now()
+		}
 		r.usage, r.counted, r.used = true, r.tokens(), time.Now()
 	case r.usage: // the counts so far remain the least
 	default:
@@ -52,7 +55,7 @@ func (r *relay) visible() int64 {
 
 // most returns a cheap upper bound of produced.
 func (r *relay) most() int64 {
-	n := r.billed(int64(r.count.Upper()) + r.apart)
+	n := max(r.billed(int64(r.count.Upper())+r.apart), r.paced())
 	if r.usage {
 		n = max(n, r.answer.Usage.Output)
 	}
