@@ -220,7 +220,7 @@ func TestDefaults(t *testing.T) {
 				MaxJobs:  100_000, MaxBytes: 1e9, MaxAge: 24 * time.Hour, WorkerConcurrency: 64,
 			}},
 		}},
-		Orgs: []Org{{ID: "acme", Hold: "max", GrowStep: 800, Cache: Cache{MaxBytes: 64_000_000}, Runs: Runs{MaxDepth: 4, MaxOpen: 100, MaxLife: 7 * 24 * time.Hour}, OverLimit: "wait", OnStoreFailure: "deny", OnDisconnect: "auto", RetryStartedJobs: true, Weight: 100, Spread: 1, MaxPriority: "normal", Alerts: Alerts{Format: "slack", PerHour: 20}}},
+		Orgs: []Org{{ID: "acme", Hold: "agents", GrowStep: 800, Cache: Cache{MaxBytes: 64_000_000}, Runs: Runs{MaxDepth: 4, MaxOpen: 100, MaxLife: 7 * 24 * time.Hour}, OverLimit: "wait", OnStoreFailure: "deny", OnDisconnect: "auto", RetryStartedJobs: true, Weight: 100, Spread: 1, MaxPriority: "normal", Alerts: Alerts{Format: "slack", PerHour: 20}}},
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got  %+v\nwant %+v", cfg, want)

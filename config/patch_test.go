@@ -55,10 +55,10 @@ func TestPatchIsStrict(t *testing.T) {
 		{`{"wieght": 7}`, `unknown field "wieght"; did you mean "weight"?`},
 		{`{"weight": 0}`, `weight: must be above 0; leave it out for the default, 100`},
 		{`{"weight": 7, "weight": 8}`, `"weight" is set twice; the first is on line 1`},
-		{`{"hold": "gro"}`, `hold: expected one of max, grow, got "gro"; did you mean "grow"?`},
+		{`{"hold": "gro"}`, `hold: expected one of max, agents, grow, got "gro"; did you mean "grow"?`},
 		{
 			`{"hold": "gro", "over_limit": "no"}`,
-			`hold: expected one of max, grow, got "gro"; did you mean "grow"?; over_limit: expected one of wait, refuse, got "no"`,
+			`hold: expected one of max, agents, grow, got "gro"; did you mean "grow"?; over_limit: expected one of wait, refuse, got "no"`,
 		},
 		{`{"name": "${HOME}"}`, `name: the environment variable HOME is not set; set it, or write ${HOME:-default}`},
 		{`["weight"]`, `expected "name: value" lines, got a list`},

@@ -25,15 +25,16 @@ type Org struct {
 	// DefaultOutputLimit is added to requests without an output limit. If omitted, such calls
 	// are held at the model's maximum.
 	DefaultOutputLimit int64 `yaml:"default_output_limit" unset:"none" runtime:"output tokens for requests that set no output limit"`
-	// Hold is how much of a call's cost is held before it is sent. max: the maximum. grow: for
-	// streams without an output limit that show all of their output, only a first part. The
-	// hold then grows with the output, up to DefaultOutputLimit or the model's maximum. If a
-	// limit has no capacity for it, the stream is cut off with an error.
-	Hold string `yaml:"hold" default:"max" enum:"max,grow" runtime:""`
+	// Hold is how much of a call's cost is held before it is sent. max: the maximum. agents: for streams of coding
+	// agents only a first part, because they set the largest output limit or none: all on /v1/messages, and those with
+	// tools and without a limit on /v1/responses. grow: also for other streams without an output limit that show all of
+	// their output. The hold then grows with the output, up to the limit, DefaultOutputLimit or the model's maximum. If
+	// a limit has no capacity for it, the stream is cut off with an error.
+	Hold string `yaml:"hold" default:"agents" enum:"max,agents,grow" runtime:""`
 	// GrowStep is how many tokens a growing hold is ahead of the output. The hold is extended
 	// at half of it, so half must cover what the provider generates in 1.25 s. 800 is enough
-	// for 300 tokens a second.
-	GrowStep int64 `yaml:"grow_step" default:"800" range:"20..1M tokens" needs:"hold=grow"`
+	// for 300 tokens a second. Hidden output, such as reasoning, is held at this rate.
+	GrowStep int64 `yaml:"grow_step" default:"800" range:"20..1M tokens" excludes:"hold=max"`
 	// OverLimit is what happens to a call that does not fit now. wait: it queues. refuse: it
 	// gets 429.
 	OverLimit string `yaml:"over_limit" default:"wait" enum:"wait,refuse" runtime:""`
