@@ -353,7 +353,7 @@ func TestParseDirectives(t *testing.T) {
 		"type=t code=c message=m":        {Type: "t", Code: "c", Message: "m"},
 		"header=X-A:1 header=X-A:2":      {Header: map[string][]string{"X-A": {"1", "2"}}},
 		"cut=reset after=3 endless":      {Cut: fakeprovider.CutReset, After: 3, Endless: true},
-		"usage=huge omit=a,b":            {Usage: fakeprovider.UsageHuge, Omit: []string{"a", "b"}},
+		"usage=huge":                     {Usage: fakeprovider.UsageHuge},
 		"garbage=true comments=1 early":  {Garbage: true, Comments: true, Early: true},
 		"gzip=false":                     {},
 		"newline=crlf split=byte":        {Newline: "crlf", Split: "byte"},

@@ -27,7 +27,6 @@ type Behaviour struct {
 	Tier      string        // service_tier named in the response
 	Usage     UsageMode     // what to do with the usage object
 	RawUsage  string        // JSON sent as the usage object
-	Omit      []string      // JSON names omitted at every depth, as other vendors do
 	Chunk     int           // tokens per streamed chunk; default 1
 	Delay     time.Duration // before the headers
 	First     time.Duration // before the first token, instead of Cadence.First
@@ -132,7 +131,7 @@ func directives(text string) []string {
 // durations. Closed sets are those of [UsageMode] and [Cut].
 //
 //	output=N|all reasoning=N cached=N text=T tools=N finish=F model=M tier=T
-//	usage=MODE raw-usage=JSON omit=a,b chunk=N delay=D first=D gap=D
+//	usage=MODE raw-usage=JSON chunk=N delay=D first=D gap=D
 //	status=N type=T code=C message=M body=B retry-after=V header=Name:value
 //	cut=CUT after=N stall=D endless garbage newline=crlf|cr comments
 //	long=BYTES raw=TEXT repeat=N early split=utf8|byte gzip times=N
@@ -186,8 +185,6 @@ func (b *Behaviour) set(name, value string) error {
 		*field = UsageMode(value)
 	case *Cut:
 		*field = Cut(value)
-	case *[]string:
-		*field = strings.Split(value, ",")
 	case *http.Header:
 		key, v, _ := strings.Cut(value, ":")
 		if *field == nil {
@@ -213,7 +210,7 @@ func (b *Behaviour) field(name string) any {
 	return map[string]any{
 		"output": &b.Output, "reasoning": &b.Reasoning, "cached": &b.Cached,
 		"text": &b.Text, "tools": &b.Tools, "finish": &b.Finish, "model": &b.Model,
-		"tier": &b.Tier, "usage": &b.Usage, "raw-usage": &b.RawUsage, "omit": &b.Omit,
+		"tier": &b.Tier, "usage": &b.Usage, "raw-usage": &b.RawUsage,
 		"chunk": &b.Chunk, "delay": &b.Delay, "first": &b.First, "gap": &b.Gap,
 		"status": &b.Status, "type": &b.Type, "code": &b.Code, "message": &b.Message,
 		"body": &b.Body, "retry-after": &b.RetryAfter, "header": &b.Header,

@@ -51,13 +51,9 @@ func answerChat(x *exchange) error { return generate(x, x.q.chat) }
 
 // generate serves an endpoint that generates text.
 func generate(x *exchange, read func() error) error {
-	leave, err := x.admit(read)
-	defer leave()
-	if err != nil {
+	err := x.admit(read)
+	if err != nil || x.opening() {
 		return err
-	}
-	if x.opening() {
-		return nil
 	}
 	a, err := x.s.answerTo(x.q, &x.b)
 	if err != nil {
@@ -102,7 +98,7 @@ func answerPlain(x *exchange, a *answer) {
 		choices[i] = plainChoice{Index: i, Message: c.message(), Finish: c.finish}
 	}
 	body.Choices = choices
-	x.finish(x.b.omit(encode(body)))
+	x.finish(encode(body))
 }
 
 func (c *choice) message() plainMessage {
@@ -178,35 +174,4 @@ func encode(v any) []byte {
 		panic("fake provider: " + err.Error())
 	}
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
-}
-
-// omit removes the named fields at every depth.
-func (b *Behaviour) omit(body []byte) []byte {
-	if len(b.Omit) == 0 {
-		return body
-	}
-	var doc any
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.UseNumber()
-	if dec.Decode(&doc) != nil {
-		return body
-	}
-	for _, name := range b.Omit {
-		without(doc, name)
-	}
-	return encode(doc)
-}
-
-func without(doc any, name string) {
-	switch doc := doc.(type) {
-	case map[string]any:
-		delete(doc, name)
-		for _, v := range doc {
-			without(v, name)
-		}
-	case []any:
-		for _, v := range doc {
-			without(v, name)
-		}
-	}
 }

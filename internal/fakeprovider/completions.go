@@ -64,7 +64,7 @@ func textBody(x *exchange, a *answer, choices []textChoice, usage json.RawMessag
 	body := a.frame("text_completion")
 	body.ID = "cmpl-" + strings.TrimPrefix(a.id, "chatcmpl-")
 	body.Choices, body.Usage = choices, usage
-	return x.b.omit(encode(body))
+	return encode(body)
 }
 
 // answerPlainText writes a legacy completion as one document.
@@ -125,7 +125,7 @@ func answerModerations(x *exchange) error {
 		x.q.fields["model"] = json.RawMessage(`"omni-moderation-latest"`)
 		x.q.Body = encode(x.q.fields)
 	}
-	leave, err := x.admit(func() error {
+	err := x.admit(func() error {
 		x.q.UserText = string(x.q.fields["input"])
 		x.q.Requested = int64(utf8.RuneCountInString(x.q.UserText)+3) / 4
 		if !x.q.has("input") {
@@ -133,7 +133,6 @@ func answerModerations(x *exchange) error {
 		}
 		return nil
 	})
-	defer leave()
 	if err != nil || x.opening() {
 		return err
 	}

@@ -107,13 +107,9 @@ var _ = post("/v1/embeddings", answerEmbeddings)
 
 // answerEmbeddings answers POST /v1/embeddings.
 func answerEmbeddings(x *exchange) error {
-	leave, err := x.admit(x.q.embeddingFields)
-	defer leave()
-	if err != nil {
+	err := x.admit(x.q.embeddingFields)
+	if err != nil || x.opening() {
 		return err
-	}
-	if x.opening() {
-		return nil
 	}
 	model := x.q.Model
 	if x.b.Model != "" {
@@ -135,7 +131,7 @@ func answerEmbeddings(x *exchange) error {
 	if raw := x.usage(embeddingUsage(used)); raw != nil {
 		body["usage"] = raw
 	}
-	x.finish(x.b.omit(encode(body)))
+	x.finish(encode(body))
 	return nil
 }
 

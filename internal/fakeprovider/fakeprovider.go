@@ -34,10 +34,8 @@ type Options struct {
 	Models []string // the only known models; nil accepts every name and lists a few
 	// Cadence is the pace of responses; zero means no delay.
 	Cadence Cadence
-	// Quota is shared by all models except those in ModelQuota, which have their own.
-	Quota      Quota
-	ModelQuota map[string]Quota
-	// KeyQuota is the quota of separate accounts, by Bearer key, for all models.
+	Quota   Quota // of all keys together that are not in KeyQuota
+	// KeyQuota is the quota of separate accounts, by key.
 	KeyQuota   map[string]Quota
 	LogSize    int   // records kept by Log; default 20,000
 	KeepBodies bool  // keep request bodies in the log
@@ -72,7 +70,7 @@ func (o Options) withDefaults() Options {
 type Server struct {
 	opts   Options
 	log    *record
-	quotas *quotas
+	quotas quotas
 	now    func() time.Time // the clock of quotas
 	cache  prefixCache
 	closed context.Context // cancelled by Close, which ends every hanging response

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"mime"
 	"mime/multipart"
 	"net/http"
 	"slices"
@@ -128,31 +127,14 @@ func upload(x *exchange) error {
 	if done {
 		return nil
 	}
-	_, params, err := mime.ParseMediaType(x.r.Header.Get("Content-Type"))
+	form, files, err := x.q.form()
 	if err != nil {
-		return invalid("", "", "Could not parse multipart form: %v", err)
+		return err
 	}
-	var name, purpose string
-	var content []byte
-	for parts := multipart.NewReader(bytes.NewReader(x.q.Body), params["boundary"]); ; {
-		part, err := parts.NextPart()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return invalid("", "", "Could not parse multipart form: %v", err)
-		}
-		text, err := io.ReadAll(part)
-		if err != nil {
-			return invalid("", "", "Could not parse multipart form: %v", err)
-		}
-		switch part.FormName() {
-		case "purpose":
-			purpose = string(text)
-		case "file":
-			name, content = part.FileName(), text
-		}
+	if len(files) == 0 {
+		return invalid("file", "", "'file' is a required property")
 	}
+	name, content, purpose := files[0].name, files[0].content, form["purpose"]
 	known := []string{"batch", "assistants", "vision", "user_data"}
 	if !slices.Contains(known, purpose) {
 		return invalid("purpose", "", "'%s' is not one of %q - 'purpose'", purpose, known)
@@ -161,6 +143,38 @@ func upload(x *exchange) error {
 		return invalid("file", "", "Invalid file format for Batch API. Must be .jsonl")
 	}
 	return x.show(x.s.keepFile(name, purpose, content), lost)
+}
+
+// formFile is a file in a form.
+type formFile struct {
+	name    string
+	content []byte
+}
+
+// form reads a multipart form: the last value of each field, without the "[]" of its name, and
+// the files.
+func (q *Request) form() (fields map[string]string, files []formFile, err error) {
+	fields = map[string]string{}
+	r := &http.Request{Method: http.MethodPost, Header: q.Header, Body: io.NopCloser(bytes.NewReader(q.Body))}
+	form, err := r.MultipartReader()
+	for err == nil {
+		var part *multipart.Part
+		part, err = form.NextPart()
+		if errors.Is(err, io.EOF) {
+			return fields, files, nil
+		}
+		if err != nil {
+			break
+		}
+		var data []byte
+		data, err = io.ReadAll(part)
+		if part.FileName() != "" {
+			files = append(files, formFile{part.FileName(), data})
+		} else {
+			fields[strings.TrimSuffix(part.FormName(), "[]")] = string(data)
+		}
+	}
+	return nil, nil, invalid("", "", "Could not parse multipart form: %v", err)
 }
 
 func showFile(x *exchange, f *storedFile) error { return x.show(f, false) }

@@ -61,17 +61,9 @@ type Record struct {
 	RequestID   string
 	Usage       Usage  // consumed, whether reported or not
 	Reported    string // the last usage object sent, as JSON; "" for none
-	Began, End  time.Time
+	End         time.Time
 	Last        time.Time // just before the end of a complete response was sent; otherwise zero
-	Gone        time.Time // when the client disconnected; zero if it did not
 	Outcome     Outcome
-}
-
-// gone records when the client's disconnect was first noticed.
-func (r *Record) gone() {
-	if r.Gone.IsZero() {
-		r.Gone = time.Now()
-	}
 }
 
 // last records that the end of the response is about to be sent.
@@ -83,9 +75,6 @@ type Totals struct {
 	Outcomes                         map[Outcome]int64
 	Usage                            Usage
 	ByModel                          map[string]Usage // by requested model
-	// PeakRequests and PeakTokens are the most that one quota admitted within any of its
-	// windows (by default a minute).
-	PeakRequests, PeakTokens int64
 }
 
 // record is the bounded log, guarded by one mutex.
@@ -174,7 +163,6 @@ func (s *Server) Totals() Totals {
 	defer l.mu.Unlock()
 	t := l.totals
 	t.Outcomes, t.ByModel = maps.Clone(t.Outcomes), maps.Clone(t.ByModel)
-	t.PeakRequests, t.PeakTokens = s.quotas.peaks()
 	return t
 }
 

@@ -1,14 +1,10 @@
 package fakeprovider
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
-	"mime/multipart"
 	"net/http"
 	"strconv"
 	"strings"
@@ -42,8 +38,7 @@ func answerCreation(handle handler) handler {
 				return err
 			}
 		}
-		leave, err := x.admit(x.q.creationFields)
-		defer leave()
+		err := x.admit(x.q.creationFields)
 		if err != nil || x.opening() {
 			return err
 		}
@@ -53,48 +48,28 @@ func answerCreation(handle handler) handler {
 
 // unform converts a form to fields like those of a JSON body.
 func (q *Request) unform() error {
-	r := &http.Request{Method: http.MethodPost, Header: q.Header, Body: io.NopCloser(bytes.NewReader(q.Body))}
-	form, err := r.MultipartReader()
+	form, files, err := q.form()
 	if err != nil {
-		return invalid("", "", "Could not parse multipart form: %v", err)
+		return err
+	}
+	for _, f := range files {
+		q.creation.files = append(q.creation.files, f.content)
 	}
 	fields := map[string]any{}
-	for {
-		part, err := form.NextPart()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return invalid("", "", "Could not parse multipart form: %v", err)
-		}
-		if err := q.formPart(part, fields); err != nil {
-			return err
+	for name, value := range form {
+		fields[name] = value
+		switch name {
+		case "n", "partial_images":
+			n, err := strconv.Atoi(value)
+			fields[name] = n
+			if err != nil {
+				return invalid(name, "invalid_type", "Invalid type for '%s'.", name)
+			}
+		case "stream":
+			fields[name] = value == "true"
 		}
 	}
 	q.Body = encode(fields)
-	return nil
-}
-
-func (q *Request) formPart(part *multipart.Part, fields map[string]any) error {
-	data, err := io.ReadAll(part)
-	if err != nil {
-		return invalid("", "", "Could not parse multipart form: %v", err)
-	}
-	name := strings.TrimSuffix(part.FormName(), "[]")
-	switch {
-	case part.FileName() != "":
-		q.creation.files = append(q.creation.files, data)
-	case name == "n" || name == "partial_images":
-		n, err := strconv.Atoi(string(data))
-		if err != nil {
-			return invalid(name, "invalid_type", "Invalid type for '%s'.", name)
-		}
-		fields[name] = n
-	case name == "stream":
-		fields[name] = string(data) == "true"
-	default:
-		fields[name] = string(data)
-	}
 	return nil
 }
 
@@ -168,8 +143,8 @@ func answerPictures(x *exchange) error {
 		"created": time.Now().Unix(), "data": data, "size": c.size, "quality": c.quality,
 		"background": "opaque", "output_format": "png",
 	}
-	if raw := mediaUsage(x, imageUsage(used, images)); raw != nil {
-		body["usage"] = rawJSON(raw)
+	if raw := x.usage(imageUsage(used, images)); raw != nil {
+		body["usage"] = raw
 	}
 	x.finish(encode(body))
 	return nil
@@ -178,21 +153,8 @@ func answerPictures(x *exchange) error {
 func imageUsage(u Usage, images int64) map[string]any {
 	return map[string]any{
 		"input_tokens": u.Prompt, "output_tokens": u.Completion, "total_tokens": u.Total(),
-		"input_tokens_details": map[string]int64{"text_tokens": u.Prompt - images, "image_tokens": images},
+		"input_tokens_details": map[string]any{"text_tokens": u.Prompt - images, "image_tokens": images},
 	}
-}
-
-// mediaUsage returns the usage object as modified by the behavior, or nil for none.
-func mediaUsage(x *exchange, usage map[string]any) []byte {
-	raw := encode(usage)
-	switch {
-	case x.b.RawUsage != "":
-		raw = json.RawMessage(x.b.RawUsage)
-	case x.b.Usage == UsageNone:
-		return nil
-	}
-	x.s.log.update(x.rec, func(rec *Record) { rec.Reported = string(raw) })
-	return raw
 }
 
 // events begins a stream and returns the function that sends an event; broken reports that the
@@ -230,8 +192,8 @@ func streamPictures(x *exchange, used Usage, images int64, picture string) error
 		one.Completion += 100 * int64(c.partial)
 		x.s.log.update(x.rec, func(rec *Record) { rec.Usage = rec.Usage.Add(one) })
 		more := map[string]any{"b64_json": picture, "size": c.size, "quality": c.quality, "created_at": time.Now().Unix()}
-		if raw := mediaUsage(x, imageUsage(one, images)); raw != nil {
-			more["usage"] = rawJSON(raw)
+		if raw := x.usage(imageUsage(one, images)); raw != nil {
+			more["usage"] = raw
 		}
 		if send(kind+".completed", more) {
 			return nil
@@ -240,11 +202,6 @@ func streamPictures(x *exchange, used Usage, images int64, picture string) error
 	x.outcome(OK)
 	return nil
 }
-
-type rawJSON []byte
-
-// MarshalJSON implements json.Marshaler.
-func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
 // answerSpeech responds with 50 ms of silence per character.
 func answerSpeech(x *exchange) error {
@@ -264,8 +221,8 @@ func answerSpeech(x *exchange) error {
 		}
 		usage := map[string]any{"input_tokens": used.Prompt, "output_tokens": used.Completion, "total_tokens": used.Total()}
 		more := map[string]any{}
-		if raw := mediaUsage(x, usage); raw != nil {
-			more["usage"] = rawJSON(raw)
+		if raw := x.usage(usage); raw != nil {
+			more["usage"] = raw
 		}
 		send("speech.audio.done", more)
 		x.outcome(OK)
@@ -331,11 +288,11 @@ func answerTranscript(x *exchange) error {
 		used = Usage{Prompt: audio + countText(x.q.Model, c.text), Completion: countText(x.q.Model, text)}
 		usage = map[string]any{
 			"type": "tokens", "input_tokens": used.Prompt, "output_tokens": used.Completion, "total_tokens": used.Total(),
-			"input_token_details": map[string]int64{"text_tokens": used.Prompt - audio, "audio_tokens": audio},
+			"input_token_details": map[string]any{"text_tokens": used.Prompt - audio, "audio_tokens": audio},
 		}
 	}
 	x.used(used)
-	raw := mediaUsage(x, usage)
+	raw := x.usage(usage)
 	switch {
 	case x.q.Stream && !strings.HasPrefix(x.q.Model, "whisper"):
 		send := x.events()
@@ -346,7 +303,7 @@ func answerTranscript(x *exchange) error {
 		}
 		more := map[string]any{"text": text}
 		if raw != nil {
-			more["usage"] = rawJSON(raw)
+			more["usage"] = raw
 		}
 		send("transcript.text.done", more)
 		x.outcome(OK)
@@ -359,7 +316,7 @@ func answerTranscript(x *exchange) error {
 			body["duration"], body["language"] = float64(seconds), "english"
 		}
 		if raw != nil {
-			body["usage"] = rawJSON(raw)
+			body["usage"] = raw
 		}
 		x.finish(encode(body))
 	}

@@ -55,8 +55,7 @@ func (q *Request) cohere(path string) bool {
 // request has top_k. A document scores by how many words of the query it has.
 func answerRerank(x *exchange) error {
 	var f rerankForm
-	leave, err := x.admit(func() error { return x.q.rerankFields(&f) })
-	defer leave()
+	err := x.admit(func() error { return x.q.rerankFields(&f) })
 	if err != nil || x.opening() {
 		return err
 	}
@@ -105,6 +104,6 @@ func answerRerank(x *exchange) error {
 			"billed_units": map[string]int64{"search_units": (chunks + 99) / 100},
 		}}
 	}
-	x.finish(x.b.omit(encode(body)))
+	x.finish(encode(body))
 	return nil
 }

@@ -258,8 +258,7 @@ func listInputItems(x *exchange, id string) error {
 
 // countInputTokens answers POST /v1/responses/input_tokens.
 func countInputTokens(x *exchange) error {
-	leave, err := x.admit(x.q.responses(x.s))
-	defer leave()
+	err := x.admit(x.q.responses(x.s))
 	if err != nil || x.opening() {
 		return err
 	}
@@ -269,8 +268,7 @@ func countInputTokens(x *exchange) error {
 
 // compactResponse answers POST /v1/responses/compact with a tenth of the tokens.
 func compactResponse(x *exchange) error {
-	leave, err := x.admit(x.q.responses(x.s))
-	defer leave()
+	err := x.admit(x.q.responses(x.s))
 	if err != nil || x.opening() {
 		return err
 	}

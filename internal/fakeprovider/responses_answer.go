@@ -113,7 +113,7 @@ func answerPlainResponse(x *exchange, a *answer) {
 
 // finish builds the final object and stores it.
 func (r *response) finish(x *exchange, c *choice, usage json.RawMessage) {
-	r.body = x.b.omit(encode(r.object(c.status(), r.items, usage)))
+	r.body = encode(r.object(c.status(), r.items, usage))
 	if t := x.q.spoken; t != nil {
 		x.s.mu.Lock()
 		t.tokens = r.tokens
@@ -125,10 +125,10 @@ func (r *response) finish(x *exchange, c *choice, usage json.RawMessage) {
 }
 
 // responseUsage returns the usage with the names that Responses uses.
-func responseUsage(u Usage) counts {
-	return counts{
-		prompt: u.Prompt, completion: &u.Completion, total: u.Total(), responses: true,
-		in:  map[string]int64{"cached_tokens": u.Cached, "cache_write_tokens": u.CacheWrite},
-		out: map[string]int64{"reasoning_tokens": u.Reasoning},
+func responseUsage(u Usage) map[string]any {
+	return map[string]any{
+		"input_tokens": u.Prompt, "output_tokens": u.Completion, "total_tokens": u.Total(),
+		"input_tokens_details":  map[string]any{"cached_tokens": u.Cached, "cache_write_tokens": u.CacheWrite},
+		"output_tokens_details": map[string]any{"reasoning_tokens": u.Reasoning},
 	}
 }

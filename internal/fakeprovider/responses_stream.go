@@ -20,7 +20,7 @@ func (f *responseForm) send(kind string, members map[string]any) {
 	members["type"], members["sequence_number"] = kind, f.seq
 	f.seq++
 	nl := f.s.newline
-	text := "event: " + kind + nl + "data: " + string(f.s.x.b.omit(encode(members))) + nl + nl
+	text := "event: " + kind + nl + "data: " + string(encode(members)) + nl + nl
 	if f.s.x.b.Comments {
 		text = ": FAKE PROCESSING" + nl + nl + text
 	}

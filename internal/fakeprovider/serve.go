@@ -29,9 +29,7 @@ type exchange struct {
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := &exchange{s: s, w: w, r: r, ctx: r.Context(), rec: s.log.begin(r), start: time.Now()}
-		stop := context.AfterFunc(x.ctx, func() { s.log.update(x.rec, (*Record).gone) })
 		defer s.log.end(x.rec)
-		defer stop()
 		x.serve()
 	})
 }
@@ -135,35 +133,32 @@ func (x *exchange) key() string {
 	return key
 }
 
-// admit parses the request, determines its behavior and counts it against the quota. The
-// returned function must be called when the response is complete.
-func (x *exchange) admit(read func() error) (leave func(), err error) {
-	leave = func() {}
+// admit parses the request, determines its behavior and counts it against the quota.
+func (x *exchange) admit(read func() error) error {
 	if err := x.q.open(); err != nil {
-		return leave, err
+		return err
 	}
 	if !x.s.knows(x.q.Model) {
-		return leave, noModel(x.q.Model)
+		return noModel(x.q.Model)
 	}
 	if err := read(); err != nil {
-		return leave, err
+		return err
 	}
 	x.s.log.update(x.rec, func(rec *Record) {
 		rec.Model = x.q.Model
 		rec.Stream = x.q.Stream
 		rec.Requested = x.q.Requested
 	})
-	m := x.s.quotas.of(x.key(), x.q.Model)
-	v := m.admit(x.s.now(), x.q.Requested)
-	maps.Copy(x.w.Header(), v.header)
-	if v.refused != "" {
-		return leave, v.error(x.q.Model)
+	v := x.s.quotas.of(x.key()).admit(x.s.now(), x.q.Requested)
+	if err := v.openAI(x.w.Header(), x.q.Model); err != nil {
+		return err
 	}
+	var err error
 	x.b, err = x.s.behaviour(x.q)
 	if err != nil {
-		return m.leave, invalid("", "fake_directive", "%v", err)
+		return invalid("", "fake_directive", "%v", err)
 	}
-	return m.leave, nil
+	return nil
 }
 
 // opening does what comes before a response: delay, reset, scripted error. done reports that
@@ -213,7 +208,7 @@ func (x *exchange) refuse(e *apiError) {
 func (x *exchange) begin(status int, contentType string) {
 	x.w.Header().Set("Content-Type", contentType)
 	x.w.Header().Set("Openai-Processing-Ms", strconv.FormatInt(time.Since(x.start).Milliseconds(), 10))
-	x.s.log.update(x.rec, func(rec *Record) { rec.Status, rec.Began = status, time.Now() })
+	x.s.log.update(x.rec, func(rec *Record) { rec.Status = status })
 	x.w.WriteHeader(status)
 }
 
@@ -249,7 +244,6 @@ func (x *exchange) abandon() {
 		panic(http.ErrAbortHandler)
 	}
 	x.outcome(ClientGone)
-	x.s.log.update(x.rec, (*Record).gone)
 }
 
 // reset resets the TCP connection.

@@ -147,7 +147,7 @@ func (s chatForm) end() {
 		if raw := s.x.usage(chatUsage(s.usage)); raw != nil {
 			c := s.a.frame(chunkObject)
 			c.Choices, c.Usage = []chunkChoice{}, raw
-			s.event(s.x.b.omit(encode(c)))
+			s.event(encode(c))
 		}
 	}
 	s.sayDone()
@@ -334,7 +334,7 @@ func (s *stream) chunk(i int, d delta, finish *string) {
 	case s.x.q.IncludeUsage && s.x.b.Usage != UsageNone:
 		c.Usage = json.RawMessage("null")
 	}
-	s.event(s.x.b.omit(encode(c)))
+	s.event(encode(c))
 }
 
 // event sends one data line.

@@ -3,7 +3,6 @@ package fakeprovider
 import (
 	"encoding/json"
 	"maps"
-	"mime/multipart"
 	"net/http"
 	"slices"
 	"strings"
@@ -119,16 +118,15 @@ func readThing(x *exchange) (fields map[string]any, size int, err error) {
 		}
 		return fields, 0, nil
 	}
-	_, boundary, _ := strings.Cut(x.r.Header.Get("Content-Type"), "boundary=")
-	form, err := multipart.NewReader(strings.NewReader(string(x.q.Body)), boundary).ReadForm(1 << 30)
+	form, files, err := x.q.form()
 	if err != nil {
-		return nil, 0, invalid("", "", "Could not parse multipart form: %v", err)
+		return nil, 0, err
 	}
-	for name, values := range form.Value {
-		fields[name] = values[0]
+	for name, value := range form {
+		fields[name] = value
 	}
-	for _, files := range form.File {
-		size += int(files[0].Size)
+	for _, f := range files {
+		size += len(f.content)
 	}
 	return fields, size, nil
 }

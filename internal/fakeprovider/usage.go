@@ -2,44 +2,40 @@ package fakeprovider
 
 import (
 	"encoding/json"
+	"maps"
 	"strconv"
 )
 
-// counts is a usage object before encoding; nil details are omitted.
-type counts struct {
-	prompt, total int64
-	completion    *int64
-	in, out       map[string]int64
-	responses     bool // with the names that Responses uses
-}
-
-// chatUsage returns the usage with the names that chat completions use.
-func chatUsage(u Usage) counts {
-	c := counts{
-		prompt: u.Prompt, completion: &u.Completion, total: u.Total(),
-		in: map[string]int64{"cached_tokens": u.Cached, "audio_tokens": 0},
-		out: map[string]int64{
-			"reasoning_tokens": u.Reasoning, "audio_tokens": 0,
+// chatUsage returns the usage with the names that chat completions use. The numbers of all usage
+// objects are int64, and the objects in them map[string]any.
+func chatUsage(u Usage) map[string]any {
+	in := map[string]any{"cached_tokens": u.Cached, "audio_tokens": int64(0)}
+	if u.CacheWrite > 0 {
+		in["cache_write_tokens"] = u.CacheWrite
+	}
+	return map[string]any{
+		"prompt_tokens": u.Prompt, "completion_tokens": u.Completion, "total_tokens": u.Total(),
+		"prompt_tokens_details": in,
+		"completion_tokens_details": map[string]any{
+			"reasoning_tokens": u.Reasoning, "audio_tokens": int64(0),
 			"accepted_prediction_tokens": u.Accepted, "rejected_prediction_tokens": u.Rejected,
 		},
 	}
-	if u.CacheWrite > 0 {
-		c.in["cache_write_tokens"] = u.CacheWrite
-	}
-	return c
 }
 
 // embeddingUsage has input tokens only.
-func embeddingUsage(u Usage) counts { return counts{prompt: u.Prompt, total: u.Prompt} }
+func embeddingUsage(u Usage) map[string]any {
+	return map[string]any{"prompt_tokens": u.Prompt, "total_tokens": u.Prompt}
+}
 
 // usage returns the usage object as modified by the behavior, or nil for none, and logs it.
-func (x *exchange) usage(c counts) json.RawMessage {
-	raw := x.b.usage(c)
+func (x *exchange) usage(doc map[string]any) json.RawMessage {
+	raw := x.b.usage(doc)
 	x.s.log.update(x.rec, func(rec *Record) { rec.Reported = string(raw) })
 	return raw
 }
 
-func (b *Behaviour) usage(c counts) json.RawMessage {
+func (b *Behaviour) usage(doc map[string]any) json.RawMessage {
 	switch {
 	case b.RawUsage != "":
 		return json.RawMessage(b.RawUsage)
@@ -48,28 +44,29 @@ func (b *Behaviour) usage(c counts) json.RawMessage {
 	case b.Usage == UsageNull:
 		return json.RawMessage("null")
 	case b.Usage == UsageBare:
-		c.in, c.out = nil, nil
+		maps.DeleteFunc(doc, func(_ string, v any) bool {
+			_, details := v.(map[string]any)
+			return details
+		})
 	}
-	write := func(n int64) json.RawMessage { return b.number(n) }
-	input, output := "prompt_tokens", "completion_tokens"
-	if c.responses {
-		input, output = "input_tokens", "output_tokens"
-	}
-	doc := map[string]any{input: write(c.prompt), "total_tokens": write(c.total)}
-	if c.completion != nil {
-		doc[output] = write(*c.completion)
-	}
-	for name, details := range map[string]map[string]int64{input + "_details": c.in, output + "_details": c.out} {
-		if details == nil {
-			continue
+	return encode(b.numbers(doc))
+}
+
+// numbers returns a value with its counts as the usage mode requires.
+func (b *Behaviour) numbers(v any) any {
+	switch v := v.(type) {
+	case int64:
+		return b.number(v)
+	case map[string]any:
+		for name, member := range v {
+			v[name] = b.numbers(member)
 		}
-		part := make(map[string]any, len(details))
-		for k, n := range details {
-			part[k] = write(n)
+	case []any:
+		for i := range v {
+			v[i] = b.numbers(v[i])
 		}
-		doc[name] = part
 	}
-	return encode(doc)
+	return v
 }
 
 // number encodes one count as the usage mode requires.
