@@ -18,6 +18,8 @@ type answer struct {
 	created         int64
 	choices         []*choice
 	usage           Usage
+	others          []Charge // of the Messages API: further samplings, which are not in usage
+	fallback        bool     // another model answers than the one that was asked
 }
 
 // choice is one of the n choices.
@@ -74,6 +76,10 @@ func (s *Server) answerTo(q *Request, b *Behaviour) (*answer, error) {
 	if per := q.N / max(len(q.inputs), 1); q.bestOf > per { // candidates that were not the best are billed too
 		a.usage.Completion = a.usage.Completion * int64(q.bestOf) / int64(per)
 	}
+	if q.claude != nil {
+		s.claudeInput(q, b, a)
+		return a, nil
+	}
 	a.usage.Prompt = q.promptTokens()
 	a.prediction(q)
 	s.cached(q, b, &a.usage)
@@ -128,10 +134,10 @@ func (q *Request) reasoning(b *Behaviour, rng *mrand.Rand) int64 {
 	switch {
 	case b.Reasoning != 0:
 		return max(b.Reasoning, 0)
-	case !reasons(q.Model):
+	case q.claude != nil && !q.claude.thinks, q.claude == nil && !reasons(q.Model):
 		return 0
 	}
-	effort := map[string]int64{"none": 0, "minimal": 0, "low": 1, "medium": 3, "high": 8, "xhigh": 16}
+	effort := map[string]int64{"none": 0, "minimal": 0, "low": 1, "medium": 3, "high": 8, "xhigh": 16, "max": 32}
 	steps, known := effort[q.Effort]
 	if !known {
 		steps = effort["medium"]
@@ -252,7 +258,11 @@ func (c *choice) callTools(q *Request, b *Behaviour, rng *mrand.Rand, room int64
 	if c.legacy {
 		c.finish = "function_call"
 	}
-	for i := range max(b.Tools, 1) {
+	n := max(b.Tools, 1)
+	if q.claude != nil && q.claude.Choice.Alone {
+		n = 1
+	}
+	for i := range n {
 		call, err := callOf(offered[i%len(offered)], rng)
 		if err != nil {
 			return err

@@ -366,7 +366,7 @@ func TestParseDirectives(t *testing.T) {
 		}
 	}
 	for _, word := range []string{
-		"speed=1", "output=many", "output=1.5", "delay=soon", "cut=off", "usage=some", "newline=nl", "split=word", "text=%zz", "raw-usage={", "status=",
+		"pace=1", "output=many", "output=1.5", "delay=soon", "cut=off", "usage=some", "newline=nl", "split=word", "text=%zz", "raw-usage={", "status=",
 	} {
 		if got, err := fakeprovider.ParseDirectives("output=1 " + word); err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%q: %+v, %v; want an error that names it", word, got, err)

@@ -16,21 +16,25 @@ import (
 // Behaviour controls the response to one request. The zero value is a normal response.
 type Behaviour struct {
 	// The content.
-	Output    int64         // tokens of visible text per choice; 0: plausible, -1: none
-	Fill      bool          // use up the request's output limit
-	Reasoning int64         // reasoning tokens per choice; 0: by model and effort, -1: none
-	Cached    int64         // prompt tokens reported as cached; 0: by prefix, -1: none
-	Text      string        // this text instead of a generated one
-	Tools     int           // tool calls when tools are offered; 0: one, -1: none
-	Finish    string        // finish_reason instead of the true one
-	Model     string        // model named in the response
-	Tier      string        // service_tier named in the response
-	Usage     UsageMode     // what to do with the usage object
-	RawUsage  string        // JSON sent as the usage object
-	Chunk     int           // tokens per streamed chunk; default 1
-	Delay     time.Duration // before the headers
-	First     time.Duration // before the first token, instead of Cadence.First
-	Gap       time.Duration // between chunks, instead of Cadence.Token
+	Output    int64     // tokens of visible text per choice; 0: plausible, -1: none
+	Fill      bool      // use up the request's output limit
+	Reasoning int64     // reasoning tokens per choice; 0: by model and effort, -1: none
+	Cached    int64     // prompt tokens reported as cached; 0: by prefix, -1: none
+	Text      string    // this text instead of a generated one
+	Tools     int       // tool calls when tools are offered; 0: one, -1: none
+	Finish    string    // finish_reason instead of the true one
+	Model     string    // model named in the response
+	Tier      string    // service_tier named in the response
+	Usage     UsageMode // what to do with the usage object
+	// Iterations are further samplings that an answer of the Messages API reports: "compaction",
+	// "advisor_message:MODEL" and "fallback_message:MODEL"; "message" adds none to the report.
+	Iterations []string
+	Speed, Geo string        // speed and inference_geo named in the response of the Messages API
+	RawUsage   string        // JSON sent as the usage object
+	Chunk      int           // tokens per streamed chunk; default 1
+	Delay      time.Duration // before the headers
+	First      time.Duration // before the first token, instead of Cadence.First
+	Gap        time.Duration // between chunks, instead of Cadence.Token
 
 	// Error responses.
 	Status     int         // respond with this error status
@@ -131,6 +135,7 @@ func directives(text string) []string {
 // durations. Closed sets are those of [UsageMode] and [Cut].
 //
 //	output=N|all reasoning=N cached=N text=T tools=N finish=F model=M tier=T
+//	iterations=A,B speed=S geo=G
 //	usage=MODE raw-usage=JSON chunk=N delay=D first=D gap=D
 //	status=N type=T code=C message=M body=B retry-after=V header=Name:value
 //	cut=CUT after=N stall=D endless garbage newline=crlf|cr comments
@@ -185,6 +190,8 @@ func (b *Behaviour) set(name, value string) error {
 		*field = UsageMode(value)
 	case *Cut:
 		*field = Cut(value)
+	case *[]string:
+		*field = strings.Split(value, ",")
 	case *http.Header:
 		key, v, _ := strings.Cut(value, ":")
 		if *field == nil {
@@ -210,7 +217,7 @@ func (b *Behaviour) field(name string) any {
 	return map[string]any{
 		"output": &b.Output, "reasoning": &b.Reasoning, "cached": &b.Cached,
 		"text": &b.Text, "tools": &b.Tools, "finish": &b.Finish, "model": &b.Model,
-		"tier": &b.Tier, "usage": &b.Usage, "raw-usage": &b.RawUsage,
+		"tier": &b.Tier, "usage": &b.Usage, "raw-usage": &b.RawUsage, "iterations": &b.Iterations, "speed": &b.Speed, "geo": &b.Geo,
 		"chunk": &b.Chunk, "delay": &b.Delay, "first": &b.First, "gap": &b.Gap,
 		"status": &b.Status, "type": &b.Type, "code": &b.Code, "message": &b.Message,
 		"body": &b.Body, "retry-after": &b.RetryAfter, "header": &b.Header,

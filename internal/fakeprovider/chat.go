@@ -59,15 +59,21 @@ func generate(x *exchange, read func() error) error {
 	if err != nil {
 		return err
 	}
-	x.s.log.update(x.rec, func(rec *Record) { rec.AnswerModel, rec.Tier = a.model, a.tier })
+	x.s.log.update(x.rec, func(rec *Record) {
+		rec.AnswerModel, rec.Tier, rec.Others = a.model, a.tier, a.others
+		if x.claude {
+			rec.Speed, rec.Geo = x.q.claude.Speed, x.q.claude.Geo
+		}
+	})
 	if string(x.q.fields["store"]) == "true" && x.r.URL.Path == "/v1/chat/completions" {
 		x.s.rename(x.s.newThing("/v1/chat/completions", map[string]any{"model": a.model}), a.id)
 	}
 	if x.q.Stream {
 		newStream(x, a).run()
-		return nil
+	} else {
+		answerPlain(x, a)
 	}
-	answerPlain(x, a)
+	x.s.quotas.of(x.key()).generated(x.s.now(), a.usage.Completion)
 	return nil
 }
 
@@ -89,6 +95,9 @@ func answerPlain(x *exchange, a *answer) {
 		return
 	case "/v1/completions":
 		answerPlainText(x, a)
+		return
+	case "/v1/messages":
+		answerPlainMessage(x, a)
 		return
 	}
 	body := a.frame("chat.completion")

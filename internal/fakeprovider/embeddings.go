@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"math"
-	"net/http"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -175,11 +174,12 @@ type modelJSON struct {
 	OwnedBy string `json:"owned_by"`
 }
 
-func newModel(id string) modelJSON { return modelJSON{id, "model", 1715367049, "system"} }
-
-func (s *Server) listed() []string {
-	if s.opts.Models != nil {
-		return s.opts.Models
+func (x *exchange) listed() []string {
+	switch {
+	case x.s.opts.Models != nil:
+		return x.s.opts.Models
+	case x.claude:
+		return claudeModels
 	}
 	return defaultModels
 }
@@ -191,22 +191,34 @@ func (s *Server) knows(model string) bool {
 
 // listModels answers GET /v1/models.
 func listModels(x *exchange) error {
-	list := make([]modelJSON, 0, len(x.s.listed()))
-	for _, id := range x.s.listed() {
-		list = append(list, newModel(id))
+	list := make([]any, 0, len(x.listed()))
+	for _, id := range x.listed() {
+		list = append(list, x.model(id))
 	}
-	x.outcome(OK)
-	x.write(http.StatusOK, "application/json", encode(map[string]any{"object": "list", "data": list}))
-	return nil
+	if !x.claude {
+		return x.show(map[string]any{"object": "list", "data": list}, false)
+	}
+	page := pageOf(x.r, list, 1000, func(m any) string { return m.(map[string]any)["id"].(string) })
+	delete(page, "object")
+	return x.show(page, false)
 }
 
 // showModel answers GET /v1/models/{id}; ids may contain slashes.
 func showModel(x *exchange) error {
 	id := strings.TrimPrefix(x.r.URL.Path, "/v1/models/")
-	if !slices.Contains(x.s.listed(), id) {
+	if !slices.Contains(x.listed(), id) {
 		return noModel(id)
 	}
-	x.outcome(OK)
-	x.write(http.StatusOK, "application/json", encode(newModel(id)))
-	return nil
+	return x.show(x.model(id), false)
+}
+
+// model returns a model in the format of the API that was called.
+func (x *exchange) model(id string) any {
+	if x.claude {
+		return map[string]any{
+			"id": id, "type": "model", "display_name": id, "created_at": "2026-01-01T00:00:00Z",
+			"max_input_tokens": 1_000_000, "max_tokens": 128_000,
+		}
+	}
+	return modelJSON{id, "model", 1715367049, "system"}
 }

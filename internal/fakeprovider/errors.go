@@ -1,7 +1,6 @@
 package fakeprovider
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 )
@@ -19,9 +18,14 @@ type apiError struct {
 // Error implements error, so that apiError can be returned while a request is read.
 func (e *apiError) Error() string { return e.Message }
 
-func (e *apiError) body() []byte {
-	b, _ := json.Marshal(map[string]*apiError{"error": e})
-	return b
+func (e *apiError) body() []byte { return encode(map[string]*apiError{"error": e}) }
+
+// errorJSON returns an error in the format of the API that was called.
+func (x *exchange) errorJSON(e *apiError) []byte {
+	if x.claude {
+		return encode(x.claudeError(e))
+	}
+	return e.body()
 }
 
 func nullable(s string) *string {
@@ -112,15 +116,15 @@ var errorBodies = map[string]string{
 }
 
 // errorBody returns the body and content type of a scripted error.
-func (b *Behaviour) errorBody() ([]byte, string) {
-	if b.Body == "" {
-		return b.scripted().body(), "application/json"
+func (x *exchange) errorBody() ([]byte, string) {
+	if x.b.Body == "" {
+		return x.errorJSON(x.b.scripted()), "application/json"
 	}
-	text, known := errorBodies[b.Body]
+	text, known := errorBodies[x.b.Body]
 	if !known {
-		text = b.Body
+		text = x.b.Body
 	}
-	if b.Body == "html" || b.Body == "empty" {
+	if x.b.Body == "html" || x.b.Body == "empty" {
 		return []byte(text), "text/html"
 	}
 	return []byte(text), "application/json"

@@ -73,8 +73,10 @@ type Server struct {
 	quotas quotas
 	now    func() time.Time // the clock of quotas
 	cache  prefixCache
-	closed context.Context // cancelled by Close, which ends every hanging response
-	close  context.CancelFunc
+	// claudeCache is the prompt cache of the Messages API.
+	claudeCache breakpointCache
+	closed      context.Context // cancelled by Close, which ends every hanging response
+	close       context.CancelFunc
 
 	mu       sync.Mutex
 	script   func(*Request) Behaviour

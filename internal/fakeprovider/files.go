@@ -2,6 +2,7 @@ package fakeprovider
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"mime/multipart"
@@ -212,7 +213,7 @@ func pageOf[T any](r *http.Request, all []T, limit int, id func(T) string) map[s
 	if n, err := strconv.Atoi(query.Get("limit")); err == nil && n > 0 {
 		limit = min(n, limit)
 	}
-	if after := query.Get("after"); after != "" {
+	if after := cmp.Or(query.Get("after"), query.Get("after_id")); after != "" {
 		i := slices.IndexFunc(all, func(v T) bool { return id(v) == after })
 		all = all[i+1:]
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -22,10 +23,20 @@ const (
 	ClientGone   Outcome = "gone"         // the client disconnected first
 )
 
-// Usage is what one or more calls consumed, in tokens. Cached and CacheWrite are part of
-// Prompt; Reasoning, Accepted and Rejected are part of Completion.
+// Usage is what one or more calls consumed, in tokens. Cached, CacheWrite and CacheWrite1h are
+// disjoint parts of Prompt; Reasoning, Accepted and Rejected are part of Completion.
 type Usage struct {
 	Prompt, Completion, Cached, CacheWrite, Reasoning, Accepted, Rejected int64
+
+	CacheWrite1h int64 // written to the cache for an hour, while CacheWrite is for the usual time
+	Searches     int64 // web searches, not tokens
+}
+
+// Charge is what the provider bills at the prices of one model.
+type Charge struct {
+	Type  string // of the entry in "iterations"; "" without one
+	Model string
+	Usage
 }
 
 // Total returns the sum of prompt and completion.
@@ -38,6 +49,7 @@ func (u Usage) Add(v Usage) Usage {
 		Cached: u.Cached + v.Cached, CacheWrite: u.CacheWrite + v.CacheWrite,
 		Reasoning: u.Reasoning + v.Reasoning,
 		Accepted:  u.Accepted + v.Accepted, Rejected: u.Rejected + v.Rejected,
+		CacheWrite1h: u.CacheWrite1h + v.CacheWrite1h, Searches: u.Searches + v.Searches,
 	}
 }
 
@@ -55,15 +67,23 @@ type Record struct {
 	Model       string
 	AnswerModel string // model named in the response
 	Tier        string // service_tier named in the response
+	Speed, Geo  string // speed and inference_geo named in the response of the Messages API
 	Stream      bool
 	Requested   int64 // tokens counted against the quota
 	Status      int   // 0 before the response begins, or if it never did
 	RequestID   string
-	Usage       Usage  // consumed, whether reported or not
-	Reported    string // the last usage object sent, as JSON; "" for none
-	End         time.Time
-	Last        time.Time // just before the end of a complete response was sent; otherwise zero
-	Outcome     Outcome
+	Usage       Usage // consumed, whether reported or not
+	// Others are further samplings of the same call, which are not in Usage.
+	Others   []Charge
+	Reported string // the last usage object sent, as JSON; "" for none
+	End      time.Time
+	Last     time.Time // just before the end of a complete response was sent; otherwise zero
+	Outcome  Outcome
+}
+
+// Charges returns all that the provider bills for the call.
+func (r *Record) Charges() []Charge {
+	return append(slices.Clone(r.Others), Charge{Model: r.AnswerModel, Usage: r.Usage})
 }
 
 // last records that the end of the response is about to be sent.

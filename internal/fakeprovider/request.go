@@ -46,6 +46,7 @@ type Request struct {
 	spoken     *thing            // the conversation that the output is added to
 	echo       bool              // the completion repeats its prompt
 	bestOf     int
+	claude     *claudeRequest // of the Messages API, otherwise nil
 }
 
 type message struct {
@@ -110,6 +111,9 @@ func (q *Request) open() error {
 	}
 	if err := q.field("model", &q.Model); err != nil {
 		return err
+	}
+	if q.Model == "" && strings.HasPrefix(q.Path, "/v1/messages") {
+		return invalid("", "", "model: Field required")
 	}
 	if q.Model == "" {
 		return invalid("", "", "you must provide a model parameter")
@@ -276,6 +280,12 @@ func (m *message) read() error {
 
 // tier returns the service tier of the response.
 func (q *Request) tier() string {
+	if q.claude != nil {
+		if q.Header.Get("X-Fake-Batch") != "" {
+			return "batch"
+		}
+		return "standard"
+	}
 	switch q.ServiceTier {
 	case "", "auto":
 		return "default"

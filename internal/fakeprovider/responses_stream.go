@@ -19,13 +19,10 @@ func (f *responseForm) send(kind string, members map[string]any) {
 	}
 	members["type"], members["sequence_number"] = kind, f.seq
 	f.seq++
-	nl := f.s.newline
-	text := "event: " + kind + nl + "data: " + string(encode(members)) + nl + nl
-	if f.s.x.b.Comments {
-		text = ": FAKE PROCESSING" + nl + nl + text
-	}
-	f.s.raw(text)
+	f.s.named(kind, encode(members))
 }
+
+func (f *responseForm) pad(text string) { f.s.pad(text) }
 
 func (f *responseForm) begin() {
 	for _, kind := range []string{"response.created", "response.in_progress"} {

@@ -1,6 +1,7 @@
 package fakeprovider
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -23,12 +24,15 @@ type exchange struct {
 	b     Behaviour
 	rec   *Record
 	start time.Time
+	id    string // of the request
+	// claude is whether the request is to Anthropic's API.
+	claude bool
 }
 
 // Handler responds like https://api.openai.com; paths start with /v1.
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{s: s, w: w, r: r, ctx: r.Context(), rec: s.log.begin(r), start: time.Now()}
+		x := &exchange{s: s, w: w, r: r, ctx: r.Context(), rec: s.log.begin(r), start: time.Now(), claude: anthropic(r)}
 		defer s.log.end(x.rec)
 		x.serve()
 	})
@@ -72,6 +76,9 @@ func (x *exchange) answer() error {
 }
 
 func (x *exchange) authorize() error {
+	if x.claude {
+		return x.authorizeClaude()
+	}
 	if id := x.r.Header.Get("X-Client-Request-Id"); len(id) > 512 || strings.ContainsFunc(id, func(r rune) bool {
 		return r > 126
 	}) {
@@ -127,9 +134,12 @@ func (x *exchange) route() error {
 	return handle(x)
 }
 
-// key returns the caller's Bearer key.
+// key returns the caller's key.
 func (x *exchange) key() string {
 	key, _ := strings.CutPrefix(x.r.Header.Get("Authorization"), "Bearer ")
+	if x.claude {
+		return cmp.Or(x.r.Header.Get("X-Api-Key"), key)
+	}
 	return key
 }
 
@@ -149,16 +159,27 @@ func (x *exchange) admit(read func() error) error {
 		rec.Stream = x.q.Stream
 		rec.Requested = x.q.Requested
 	})
-	v := x.s.quotas.of(x.key()).admit(x.s.now(), x.q.Requested)
-	if err := v.openAI(x.w.Header(), x.q.Model); err != nil {
+	err := x.meter()
+	if err != nil {
 		return err
 	}
-	var err error
 	x.b, err = x.s.behaviour(x.q)
 	if err != nil {
 		return invalid("", "fake_directive", "%v", err)
 	}
 	return nil
+}
+
+// meter counts the request against the quota.
+func (x *exchange) meter() error {
+	if strings.HasSuffix(x.r.URL.Path, "/count_tokens") {
+		return nil
+	}
+	v := x.s.quotas.of(x.key()).admit(x.s.now(), x.q.Requested)
+	if x.claude {
+		return v.claude(x)
+	}
+	return v.openAI(x.w.Header(), x.q.Model)
 }
 
 // opening does what comes before a response: delay, reset, scripted error. done reports that
@@ -179,35 +200,42 @@ func (x *exchange) opening() (done bool) {
 	if x.b.RetryAfter != "" {
 		x.w.Header().Set("Retry-After", x.b.RetryAfter)
 	}
-	body, contentType := x.b.errorBody()
+	body, contentType := x.errorBody()
 	x.outcome(Scripted)
 	x.write(x.b.Status, contentType, body)
 	return true
 }
 
-// headers sets what every response of OpenAI has, including headers that a proxy must not pass
+// headers sets what every response of the provider has, including headers that a proxy must not pass
 // on.
 func (x *exchange) headers() {
 	h := x.w.Header()
-	id := newID("req_")
-	h.Set("X-Request-Id", id)
-	h.Set("Openai-Version", "2020-10-01")
-	h.Set("Openai-Organization", "org-fake")
-	h.Set("Openai-Project", "proj_fake")
+	x.id = newID("req_")
+	if x.claude {
+		h.Set("Request-Id", x.id)
+		h.Set("Anthropic-Organization-Id", "org-fake")
+	} else {
+		h.Set("X-Request-Id", x.id)
+		h.Set("Openai-Version", "2020-10-01")
+		h.Set("Openai-Organization", "org-fake")
+		h.Set("Openai-Project", "proj_fake")
+	}
 	h.Set("Set-Cookie", "__cf_bm=fake; path=/; HttpOnly; Secure; SameSite=None")
 	h.Set("Server", "fakeprovider")
-	x.s.log.update(x.rec, func(rec *Record) { rec.RequestID = id })
+	x.s.log.update(x.rec, func(rec *Record) { rec.RequestID = x.id })
 }
 
 func (x *exchange) refuse(e *apiError) {
 	x.outcome(e.outcome)
-	x.write(e.status, "application/json", e.body())
+	x.write(e.status, "application/json", x.errorJSON(e))
 }
 
 // begin sends the status line and the processing time.
 func (x *exchange) begin(status int, contentType string) {
 	x.w.Header().Set("Content-Type", contentType)
-	x.w.Header().Set("Openai-Processing-Ms", strconv.FormatInt(time.Since(x.start).Milliseconds(), 10))
+	if !x.claude {
+		x.w.Header().Set("Openai-Processing-Ms", strconv.FormatInt(time.Since(x.start).Milliseconds(), 10))
+	}
 	x.s.log.update(x.rec, func(rec *Record) { rec.Status = status })
 	x.w.WriteHeader(status)
 }

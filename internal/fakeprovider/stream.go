@@ -47,6 +47,7 @@ type form interface {
 	piece(i int, d delta) // of choice i
 	end()                 // finish reasons, usage and whatever else comes last
 	fail(e *apiError)     // an error instead of the rest
+	pad(text string)      // an event of this size
 }
 
 func newStream(x *exchange, a *answer) *stream {
@@ -56,6 +57,8 @@ func newStream(x *exchange, a *answer) *stream {
 		s.form = &responseForm{s: s, r: newResponse(x, a)}
 	case "/v1/completions":
 		s.form = textForm{s}
+	case "/v1/messages":
+		s.form = &claudeForm{stream: s}
 	default:
 		s.form = chatForm{s}
 	}
@@ -278,10 +281,7 @@ func (s *stream) fault() {
 		s.raw(strings.Repeat(b.Raw, max(1, b.Repeat)))
 	}
 	if b.LongLine > 0 {
-		c := s.a.frame(chunkObject)
-		c.Choices = []chunkChoice{{}}
-		c.Obfuscation = strings.Repeat("x", b.LongLine)
-		s.event(encode(c))
+		s.form.pad(strings.Repeat("x", b.LongLine))
 	}
 	if b.Stall > 0 && !s.x.s.sleep(s.x.ctx, b.Stall) {
 		s.gone()
@@ -305,6 +305,13 @@ func (s *stream) fault() {
 		s.over = true
 		s.x.outcome(WasCut)
 	}
+}
+
+// pad sends a chunk with padding.
+func (s *stream) pad(text string) {
+	c := s.a.frame(chunkObject)
+	c.Choices, c.Obfuscation = []chunkChoice{{}}, text
+	s.event(encode(c))
 }
 
 // gone records that the client has disconnected.
@@ -338,8 +345,14 @@ func (s *stream) chunk(i int, d delta, finish *string) {
 }
 
 // event sends one data line.
-func (s *stream) event(data []byte) {
+func (s *stream) event(data []byte) { s.named("", data) }
+
+// named sends one event, with the name of its type unless that is empty.
+func (s *stream) named(kind string, data []byte) {
 	text := "data: " + string(data) + s.newline + s.newline
+	if kind != "" {
+		text = "event: " + kind + s.newline + text
+	}
 	if s.x.b.Comments {
 		text = ": FAKE PROCESSING" + s.newline + s.newline + text
 	}
