@@ -185,7 +185,8 @@ func (p *Plan) converses() bool {
 // quotaTokens returns what the provider counts against TPM at admission.
 func (e *estimator) quotaTokens() int64 {
 	shown := e.plan.Input - e.plan.unread
-	if e.plan.Request.OutputLimit < 0 && e.plan.defaultLimit() == 0 {
+	unlimited := e.plan.Request.OutputLimit < 0 && e.plan.defaultLimit() == 0
+	if unlimited || e.plan.sent.Endpoint.Traits().Messages { // which counts output as it is produced
 		return shown + min(e.plan.Output, unlimitedQuota)
 	}
 	return shown + e.plan.Output

@@ -88,6 +88,14 @@ log: {format: text{{if .Demo}}, level: warn{{end}}}
 redis: {{.Redis}}
 files: {store: {{printf "%q" .Files}}}
 providers:
+{{- with .Claude}}
+  - id: anthropic
+    kind: anthropic
+    base_url: {{.Base}}
+    api_key: {{.Key}}
+    pools:
+      - {id: anthropic, models: [claude-*], rpm: 500, tpm: 2M, concurrency: 100}
+{{- end}}
   - id: openai
     base_url: {{.BaseURL}}
     api_key: {{.Key}}
@@ -127,9 +135,13 @@ orgs:
 // devValues are the values for devConfig.
 type devValues struct {
 	Listen, Admin, Redis, Files, BaseURL, Key string
+	Claude                                    *devClaude
 	Demo                                      []demoOrg // if empty, two example users
 	devKeys
 }
+
+// devClaude is the provider of Claude models.
+type devClaude struct{ Base, Key string }
 
 func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
@@ -153,7 +165,7 @@ func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err er
 	defer func() { err = errors.Join(err, closeStore()) }()
 	values := devValues{
 		Listen: o.listen, Admin: o.admin, Redis: store.config, Files: filepath.Join(dir, "files"),
-		BaseURL: provider.base, Key: provider.key,
+		BaseURL: provider.base, Key: provider.key, Claude: provider.claude,
 	}
 	if o.demo {
 		values.Demo = demoOrgs
@@ -211,7 +223,8 @@ func (c closable) Write(p []byte) (int, error) {
 // devProvider is the provider that calls go to.
 type devProvider struct {
 	base, key string
-	text      string // description to print
+	claude    *devClaude // nil: there are no Claude models
+	text      string     // description to print
 	stop      func()
 }
 
@@ -221,10 +234,7 @@ func newDevProvider(o devOptions) (devProvider, error) {
 	case o.real && key == "":
 		return devProvider{}, errors.New("--real needs an OpenAI key in OPENAI_API_KEY")
 	case o.real:
-		return devProvider{
-			base: "https://api.openai.com/v1", key: "${OPENAI_API_KEY}", stop: func() {},
-			text: "OpenAI, with OPENAI_API_KEY; calls cost money",
-		}, nil
+		return realProvider(), nil
 	}
 	cadence := fakeprovider.DevCadence()
 	if o.demo {
@@ -235,9 +245,22 @@ func newDevProvider(o devOptions) (devProvider, error) {
 		return devProvider{}, err
 	}
 	return devProvider{
-		base: fake.BaseURL(), key: "fake", stop: func() { _ = fake.Close() },
+		base: fake.BaseURL(), key: "fake", claude: &devClaude{fake.BaseURL(), "fake"}, stop: func() { _ = fake.Close() },
 		text: "built-in fake; calls cost nothing (use --real for OpenAI)",
 	}, nil
+}
+
+// realProvider is OpenAI, and Anthropic if there is a key for it.
+func realProvider() devProvider {
+	p := devProvider{
+		base: "https://api.openai.com/v1", key: "${OPENAI_API_KEY}", stop: func() {},
+		text: "OpenAI, with OPENAI_API_KEY; calls cost money",
+	}
+	if os.Getenv("ANTHROPIC_API_KEY") != "" {
+		p.claude = &devClaude{"https://api.anthropic.com/v1", "${ANTHROPIC_API_KEY}"}
+		p.text = "OpenAI, with OPENAI_API_KEY, and Anthropic, with ANTHROPIC_API_KEY; calls cost money"
+	}
+	return p
 }
 
 // writeDev writes the configuration to a file, so that the other commands can use it.

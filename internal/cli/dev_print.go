@@ -2,6 +2,7 @@ package cli
 
 import (
 	"io"
+	"strings"
 	"text/template"
 )
 
@@ -18,6 +19,9 @@ func (r devRunning) Owner() string { return r.users()[0] }
 // Runaway returns the demo user that overspends, and RunawayOrg its org.
 func (devRunning) Runaway() string    { return runaway }
 func (devRunning) RunawayOrg() string { return runawayOrg }
+
+// Root returns the URL without the version of the API, which some clients add themselves.
+func (r devRunning) Root() string { return strings.TrimSuffix(r.URL, "/v1") }
 
 // Call returns an example request body.
 func (devRunning) Call() string {
@@ -40,7 +44,12 @@ Make a call; headers show its cost and what is left:
 
 Stream a response:
   curl -N {{.URL}}/chat/completions -H 'Authorization: Bearer {{.Secret .Owner}}' -H 'Content-Type: application/json' -d '{"model":"gpt-4o-mini","stream":true,"messages":[{"role":"user","content":"Write me a story"}]}'
-{{if .Demo}}
+{{- if .Claude}}
+
+Run Claude Code on it:
+  ANTHROPIC_BASE_URL={{.Root}} ANTHROPIC_AUTH_TOKEN={{.Secret .Owner}} claude
+{{end}}
+{{- if .Demo}}
 50 users in 5 orgs are calling. A runaway program of {{.Runaway}} in {{.RunawayOrg}} is spending too much. Find it in the
 console (sign in with the admin key), or from another terminal:
   {{.Command}} top -c {{.Config}}

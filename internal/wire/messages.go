@@ -21,7 +21,7 @@ var (
 		event: scanMessageEvent, generated: scanMessage, written: scanMessageWritten,
 	})
 	_ = endpoint(MessagesTokens, Traits{
-		Path: "/messages/count_tokens", Free: true, Makes: Texts, Dialogue: true, Messages: true, OutputField: "max_tokens",
+		Path: "/messages/count_tokens", Free: true, Dialogue: true, Messages: true, OutputField: "max_tokens",
 		fields: messagesFields, content: []string{"input_tokens"}, complete: hasMessages,
 	})
 )
