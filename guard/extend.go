@@ -163,8 +163,12 @@ func (r *relay) keepAhead() (stop func()) {
 				return
 			case <-tick.C:
 			}
-			r.guarded(r.ahead)
-			if r.refused != nil && !r.whole() {
+			cut := false
+			r.guarded(func() {
+				r.ahead()
+				cut = r.refused != nil && !r.whole()
+			})
+			if cut {
 				r.errand.cancel(errCut)
 				return
 			}

@@ -163,7 +163,9 @@ func (r *relay) take(p []byte) error {
 	if r.full {
 		return io.EOF
 	}
-	if r.refused != nil && (r.dropped || !r.whole()) {
+	cut := false
+	r.guarded(func() { cut = r.refused != nil && (r.dropped || !r.whole()) })
+	if cut {
 		return errCut
 	}
 	return nil

@@ -56,7 +56,11 @@ type Answer struct {
 // After returns the answer with the usage of an earlier chunk, of which the greater counts are kept.
 func (a Answer) After(before Answer) Answer {
 	u, old := &a.Usage, before.Usage
-	if old.Input > u.Input || old.Input == u.Input && before.TimedWrites && !a.TimedWrites {
+	if before.TimedWrites && !a.TimedWrites { // Anthropic's later counts do not distinguish them
+		u.CacheWrite1h = min(old.CacheWrite1h, u.CacheWrite)
+		u.CacheWrite -= u.CacheWrite1h
+	}
+	if old.Input > u.Input {
 		u.Input, u.AudioIn, u.ImageIn = old.Input, old.AudioIn, old.ImageIn
 		u.CachedInput, u.CachedAudio = old.CachedInput, old.CachedAudio
 		u.CacheWrite, u.CacheWrite1h = old.CacheWrite, old.CacheWrite1h

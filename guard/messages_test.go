@@ -1,0 +1,203 @@
+package guard
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/providers/anthropic"
+)
+
+// claudeRig is a rig whose provider is Anthropic's.
+func claudeRig(t *testing.T, limits ...budget.Limit) *rig {
+	t.Helper()
+	r := newRig(t, limits...)
+	base, err := url.Parse(r.fake.BaseURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := providers.NewSet([]*providers.Provider{{
+		ID: "anthropic", Dialect: anthropic.Dialect{}, BaseURL: base, APIKey: "sk-own", Pools: []providers.Pool{{ID: "claude"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(set.Close)
+	p := *r.guard.Policy()
+	p.Providers = set
+	r.guard.SetPolicy(&p)
+	return r
+}
+
+// messages plans a request of the Messages API.
+func (r *rig) messages(body string) (*Plan, error) {
+	r.t.Helper()
+	req, err := wire.Scan(wire.Messages, []byte(body), wire.Limits{})
+	if err != nil {
+		r.t.Fatalf("%s: %v", body, err)
+	}
+	return r.guard.Plans.Prepare(r.caller(), req)
+}
+
+// claudeBetas are the headers of an agent that uses all betas.
+var claudeBetas = http.Header{"Anthropic-Version": {"2023-06-01"}, "Anthropic-Beta": {
+	"context-management-2025-06-27,compact-2026-01-12,fast-mode-2026-02-01,server-side-fallback-2026-06-01,advisor-tool-2026-03-01",
+}}
+
+// message makes a call of the Messages API and settles it.
+func (r *rig) message(body string) (*Call, *httptest.ResponseRecorder) {
+	r.t.Helper()
+	p, err := r.messages(body)
+	if err != nil {
+		r.t.Fatalf("%s: %v", body, err)
+	}
+	c, w := r.begin(p), httptest.NewRecorder()
+	if err := c.Forward(r.t.Context(), w, Forwarding{Header: claudeBetas}); err != nil {
+		r.t.Fatalf("%s: %v", body, err)
+	}
+	c.End(r.t.Context())
+	r.settle()
+	return c, w
+}
+
+// claudePrices are nano-USD per token: input, cache read, write for 5 minutes, write for an hour, output.
+var claudePrices = map[string][5]int64{
+	"claude-opus-5":    {5000, 500, 6250, 10_000, 25_000},
+	"claude-sonnet-5":  {2000, 200, 2500, 4000, 10_000},
+	"claude-haiku-4-5": {1000, 100, 1250, 2000, 5000},
+}
+
+// claudeSearch is the price of a web search in nano-USD.
+const claudeSearch = 10_000_000
+
+// claudeBill returns what the provider bills for its last call, by an arithmetic of its own.
+func claudeBill(t *testing.T, rec *fakeprovider.Record) (sum int64) {
+	t.Helper()
+	for _, c := range rec.Charges() {
+		rates, ok := claudePrices[c.Model]
+		if !ok {
+			t.Fatalf("no price of %q", c.Model)
+		}
+		plain := c.Prompt - c.Cached - c.CacheWrite - c.CacheWrite1h
+		cost := plain*rates[0] + c.Cached*rates[1] + c.CacheWrite*rates[2] + c.CacheWrite1h*rates[3] + c.Completion*rates[4]
+		if rec.Speed == "fast" && c.Model == "claude-opus-5" {
+			cost *= 2
+		}
+		if rec.Geo == "us" && c.Model != "claude-haiku-4-5" { // only newer models cost more there
+			cost = cost * 11 / 10
+		}
+		sum += cost + c.Searches*claudeSearch
+	}
+	return sum
+}
+
+// randomMessage returns a request and how the provider answers it.
+func randomMessage(dice *rand.Rand, i int) (body string, b fakeprovider.Behaviour) {
+	pick := func(list ...string) string { return list[dice.IntN(len(list))] }
+	model, members := pick("claude-opus-5", "claude-sonnet-5", "claude-haiku-4-5"), ""
+	if dice.IntN(2) == 0 {
+		members += `,"stream":true`
+	}
+	mark := pick("", `,"cache_control":{"type":"ephemeral"}`, `,"cache_control":{"type":"ephemeral","ttl":"1h"}`,
+		`,"cache_control":{"type":"ephemeral","ttl":"5m"}`)
+	system := fmt.Sprintf(`,"system":[{"type":"text","text":%q%s}]`, strings.Repeat(fmt.Sprint("rule ", i/3, " "), 20+dice.IntN(900)), mark)
+	members += pick("", system, system)
+	members += pick("", "", `,"cache_control":{"type":"ephemeral"}`)
+	if model == "claude-opus-5" {
+		members += pick("", "", `,"speed":"fast"`)
+	}
+	members += pick("", "", `,"inference_geo":"us"`)
+	members += pick("", `,"thinking":{"type":"adaptive"}`, `,"thinking":{"type":"adaptive","display":"omitted"}`)
+	switch dice.IntN(6) {
+	case 0:
+		members += `,"tools":[{"name":"look","description":"looks","input_schema":{"type":"object","properties":{"a":{"type":"string"}}}}]`
+	case 1:
+		members += `,"tools":[{"type":"web_search_20250305","name":"web_search","max_uses":3}]`
+	case 2:
+		members += `,"tools":[{"type":"advisor_20260301","name":"advisor","model":"claude-opus-5","max_uses":2,"max_tokens":2048}]`
+		b.Iterations = []string{"advisor_message:claude-opus-5"}
+	case 3:
+		members += `,"fallbacks":[{"model":"claude-sonnet-5"}]`
+		b.Iterations = []string{"fallback_message:claude-sonnet-5"}
+	case 4:
+		members += `,"context_management":{"edits":[{"type":"compact_20260112"}]}`
+		b.Iterations = []string{"compaction"}
+	}
+	body = fmt.Sprintf(`{"model":%q,"max_tokens":%d,"messages":[{"role":"user","content":"question %d"}]%s}`,
+		model, 1200+dice.IntN(2000), i, members)
+	return body, b
+}
+
+// TestMessagesAreBilledExactly makes random calls of Messages: each costs to the nano-dollar what the provider bills,
+// and no more than was held.
+func TestMessagesAreBilledExactly(t *testing.T) {
+	r := claudeRig(t, roomy()...)
+	r.org.AllowBuiltinTools = true
+	r.org.Hold = "max"
+	dice := rand.New(rand.NewPCG(38, 1))
+	for i := range 1000 {
+		body, b := randomMessage(dice, i)
+		r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return b })
+		c, w := r.message(body)
+		log := r.fake.Log()
+		rec := &log[len(log)-1]
+		if rec.Status != 200 {
+			t.Fatalf("the provider refused call %d: %s\n%s", i, w.Body, body)
+		}
+		want := claudeBill(t, rec)
+		if got := int64(c.Result.Cost); got != want || c.Result.Estimated || c.Result.Outcome != Completed {
+			t.Fatalf("call %d costs %d (%s, %v), and the provider bills %d\n%.300s\n%+v\n%s", i, got, c.Result.Outcome,
+				c.Result.UsageFaults, want, body, c.Result, rec.Reported)
+		}
+		if held := int64(c.Plan.Max.Cost); held < want {
+			t.Fatalf("call %d costs %d, and %d were held\n%.400s\n%s", i, want, held, body, rec.Reported)
+		}
+	}
+}
+
+// TestHiddenOutputGrows: the hold of an agent's stream grows while its thinking is hidden, and the stream is cut
+// off when the limit has no room for more.
+func TestHiddenOutputGrows(t *testing.T) {
+	const most = 40_000_000 // nano-USD: the first 800 tokens of output, and a few hundred more
+	window := budget.Shape{Kind: budget.Window, Amount: most, Window: time.Hour}
+	r := claudeRig(t, budget.Limit{ID: "window", Subject: budget.User, Metric: budget.Cost, Shape: window})
+	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		return fakeprovider.Behaviour{Stall: time.Minute, After: 1}
+	})
+	p, err := r.messages(`{"model":"claude-opus-5","max_tokens":128000,"stream":true,"thinking":{"type":"adaptive","display":"omitted"},` +
+		`"messages":[{"role":"user","content":"think"}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, all := int64(p.First.Cost), int64(p.Max.Cost); first < 20_000_000 || first > 21_000_000 || all < 3_200_000_000 {
+		t.Errorf("%d of %d are held at first, want 800 tokens of output of 128,000", first, all)
+	}
+	c, w := r.begin(p), httptest.NewRecorder()
+	if err := c.Forward(t.Context(), w, Forwarding{Header: claudeBetas}); err != nil {
+		t.Fatal(err)
+	}
+	c.End(t.Context())
+	r.settle()
+	held := int64(c.Hold.Max.Cost)
+	if c.Result.Outcome != Cut || held <= int64(p.First.Cost) || held > most || int64(c.Result.Cost) > held || c.Result.Cost <= 0 {
+		t.Errorf("%s: %v of %d held", c.Result.Outcome, c.Result.Cost, held)
+	}
+	if text := w.Body.String(); !strings.HasPrefix(text, "event: message_start") || !strings.Contains(text, "event: error\n") {
+		t.Errorf("got %s", text)
+	}
+	if err := r.fake.Quiet(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if log := r.fake.Log(); log[len(log)-1].Outcome != fakeprovider.ClientGone {
+		t.Errorf("the provider ended with %s", log[len(log)-1].Outcome)
+	}
+}
