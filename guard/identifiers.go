@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -15,10 +16,14 @@ var identifiers = []string{
 	"user", "safety_identifier", "prompt_cache_key", "cache_salt", "prompt_cache_isolation_key", "session_id",
 }
 
+// messagesIdentifiers are those of Anthropic's Messages.
+var messagesIdentifiers = []string{"metadata.user_id"}
+
 const (
-	identifierMost = 64 // bytes that OpenAI accepts
-	prefixBytes    = 8  // of the HMAC of an org's id
-	digestBytes    = 16 // of the HMAC that replaces a long identifier
+	identifierMost = 64  // bytes that OpenAI accepts
+	messagesMost   = 256 // bytes that Anthropic accepts
+	prefixBytes    = 8   // of the HMAC of an org's id
+	digestBytes    = 16  // of the HMAC that replaces a long identifier
 )
 
 // identify prefixes each identifier with the org, because all orgs share the account:
@@ -26,8 +31,11 @@ const (
 // *wire.Error.
 func (ed *editor) identify() error {
 	key := ed.plan.Target.Provider.IdentifierKey
-	if key == nil {
+	switch {
+	case key == nil:
 		return nil
+	case ed.plan.sent.Endpoint.Traits().Messages:
+		return ed.identifyMessages(key)
 	}
 	for _, name := range identifiers {
 		value, has, err := ed.identifier(name)
@@ -37,13 +45,27 @@ func (ed *editor) identify() error {
 		if !has {
 			continue
 		}
-		text, err := json.Marshal(prefixed(key, ed.plan.Caller.Org.ID, value))
+		text, err := json.Marshal(prefixed(key, ed.plan.Caller.Org.ID, value, identifierMost))
 		if err != nil {
 			return err
 		}
 		ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: name, JSON: text})
 	}
 	return nil
+}
+
+// identifyMessages is identify for Messages, whose only identifier is metadata.user_id.
+func (ed *editor) identifyMessages(key []byte) error {
+	value, err := fieldOf(ed.plan.sent, "metadata.user_id")
+	if err != nil || value == "" {
+		return err
+	}
+	var metadata map[string]any
+	err = json.Unmarshal(ed.plan.sent.Member("metadata"), &metadata)
+	metadata["user_id"] = prefixed(key, ed.plan.Caller.Org.ID, value, messagesMost)
+	text, errText := json.Marshal(metadata)
+	ed.plan.edits = append(ed.plan.edits, wire.Edit{Name: "metadata", JSON: text})
+	return errors.Join(err, errText)
 }
 
 // identifier returns an identifier of the request, and whether the request has it.
@@ -68,10 +90,10 @@ func unquoted(name string, raw []byte) (value string, err error) {
 	return value, nil
 }
 
-// prefixed returns an org's identifier as sent to the provider. It is deterministic.
-func prefixed(key []byte, org, value string) string {
+// prefixed returns an org's identifier as sent to the provider, in at most so many bytes. It is deterministic.
+func prefixed(key []byte, org, value string, most int) string {
 	out := digest(key, org, prefixBytes) + "-" + value
-	if len(out) <= identifierMost {
+	if len(out) <= most {
 		return out
 	}
 	return digest(key, org, prefixBytes) + "-" + digest(key, org+"\x00"+value, digestBytes)

@@ -201,3 +201,55 @@ func TestHiddenOutputGrows(t *testing.T) {
 		t.Errorf("the provider ended with %s", log[len(log)-1].Outcome)
 	}
 }
+
+// TestMessagesAreIdentified: the identifier of an org's user has the org's prefix, as on other endpoints, and all
+// else passes unchanged.
+func TestMessagesAreIdentified(t *testing.T) {
+	r := claudeRig(t, roomy()...)
+	p := *r.guard.Policy()
+	p.Providers.Get("anthropic").IdentifierKey = []byte("key")
+	body := `{"model":"claude-opus-5","max_tokens":5,"messages":[{"role":"user","content":"x"}],"metadata":{"user_id":"u-1"}}`
+	_, _ = r.message(body)
+	log := r.fake.Log()
+	sent := string(log[len(log)-1].Body)
+	head, tail, ok := strings.Cut(sent, `"metadata":{"user_id":"`)
+	if want, _, _ := strings.Cut(body, `"metadata"`); !ok || head != want || !strings.HasSuffix(tail, `-u-1"}}`) || len(tail) < 20 {
+		t.Errorf("sent %s", sent)
+	}
+}
+
+// TestMessagesPass: what is sent is what the caller wrote, also members and headers that nobody knows yet, and the
+// answer is the provider's. The credential is the account's.
+func TestMessagesPass(t *testing.T) {
+	r := claudeRig(t, roomy()...)
+	body := ` {"model": "claude-opus-5", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]} `
+	p, err := r.messages(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, w := r.begin(p), httptest.NewRecorder()
+	header := http.Header{
+		"Anthropic-Version": {"2026-10-21"}, "Anthropic-Beta": {"a,b"}, "X-Claude-Code-Session-Id": {"s1"},
+		"X-Api-Key": {"lg_live_x"}, "Authorization": {"Bearer lg_live_x"}, "Anthropic-Workspace-Id": {"w"}, "Cookie": {"c"},
+	}
+	if err := c.Forward(t.Context(), w, Forwarding{Header: header, Query: "beta=true&x=%61"}); err != nil {
+		t.Fatal(err)
+	}
+	c.End(t.Context())
+	log := r.fake.Log()
+	rec := log[len(log)-1]
+	if string(rec.Body) != body || rec.Query != "beta=true&x=a" || rec.Path != "/v1/messages" {
+		t.Errorf("sent %q to %s?%s", rec.Body, rec.Path, rec.Query)
+	}
+	for name, want := range map[string]string{
+		"Anthropic-Version": "2026-10-21", "Anthropic-Beta": "a,b", "X-Claude-Code-Session-Id": "s1", "X-Api-Key": "sk-own",
+		"Authorization": "", "Anthropic-Workspace-Id": "", "Cookie": "",
+	} {
+		if got := rec.Header.Get(name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	if id := w.Header().Get("Request-Id"); id == "" || w.Header().Get("Anthropic-Organization-Id") != "" {
+		t.Errorf("headers %v", w.Header())
+	}
+}
