@@ -71,6 +71,9 @@ type Provider struct {
 	// files can contain much text. Set it to what the provider reads of a document if the hold
 	// is too high for your limits.
 	DocumentTokens int64 `yaml:"document_tokens" min:"0"`
+	// Strict refuses members of requests on /v1/messages that llmguard does not know. By default they are
+	// forwarded, because agents send new ones with every release, and what they may cost is not held.
+	Strict bool `yaml:"strict" needs:"dialect"`
 	// Prompts are stored prompts of the account that calls of /v1/responses may use. Others get
 	// 404, because a prompt hides its model and input.
 	Prompts []Prompt `yaml:"prompts"`

@@ -26,7 +26,7 @@ func (p *Plan) accept() error {
 		effect, does := provider.Effect(name)
 		switch {
 		case effect == dialect.Harmless:
-		case effect == dialect.Thinks, provider.Allows(name), r.Endpoint.Traits().Messages:
+		case effect == dialect.Thinks, provider.Allows(name), r.Endpoint.Traits().Messages && !provider.Strict:
 			p.unseen = true
 		default:
 			return unknownMember(name, does, provider.ID)

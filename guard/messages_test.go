@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -251,5 +252,74 @@ func TestMessagesPass(t *testing.T) {
 	}
 	if id := w.Header().Get("Request-Id"); id == "" || w.Header().Get("Anthropic-Organization-Id") != "" {
 		t.Errorf("headers %v", w.Header())
+	}
+}
+
+// TestUnknownMembersOfMessages: they pass, so that agents work, and their hold is that of hidden output; a strict
+// provider refuses them.
+func TestUnknownMembersOfMessages(t *testing.T) {
+	r := claudeRig(t)
+	body := `{"model":"claude-opus-4-8","max_tokens":5,"messages":[{"role":"user","content":"x"}],"new_in_2027":{"a":1}}`
+	p, err := r.messages(body)
+	if err != nil || !p.hidesOutput() {
+		t.Errorf("%v", err)
+	}
+	r.guard.Policy().Providers.Get("anthropic").Strict = true
+	var refused *wire.Error
+	if _, err := r.messages(body); !errors.As(err, &refused) || refused.Param != "new_in_2027" {
+		t.Errorf("a strict provider: %v", err)
+	}
+}
+
+// TestPassesAreBounded: what no member bounds is refused, and models that the key may not use cannot be named.
+func TestPassesAreBounded(t *testing.T) {
+	r := claudeRig(t)
+	r.org.AllowBuiltinTools, r.org.Models = true, []string{"claude-opus-5", "claude-haiku-4-5"}
+	most := func(more string) (int64, error) {
+		p, err := r.messages(`{"model":"claude-opus-5","max_tokens":1000,"messages":[{"role":"user","content":"x"}]` + more + `}`)
+		if err != nil {
+			return 0, err
+		}
+		return int64(p.Max.Cost), nil
+	}
+	plain, err := most("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for more, least := range map[string]int64{ // nano-USD above the plain call
+		`,"fallbacks":[{"model":"claude-haiku-4-5"}]`:                                                                    1000 * 5000,
+		`,"fallbacks":[{"model":"claude-opus-5"},{"model":"claude-haiku-4-5"}]`:                                          1000 * 25_000,
+		`,"tools":[{"type":"advisor_20260301","name":"advisor","model":"claude-opus-5","max_uses":3,"max_tokens":2000}]`: 3 * 2000 * 25_000,
+		`,"context_management":{"edits":[{"type":"compact_20260112"}]}`:                                                  128_000 * 25_000,
+		`,"speed":"fast"`: plain,
+		`,"tools":[{"type":"web_search_20250305","name":"w","max_uses":7}]`: 7 * claudeSearch,
+	} {
+		if got, err := most(more); err != nil || got < plain+least || got > plain+3*least+60_000_000 {
+			t.Errorf("%s: %d above %d, %v; want at least %d", more, got-plain, plain, err, least)
+		}
+	}
+	for more, code := range map[string]string{
+		`,"fallbacks":"default"`:                     "request_not_priced",
+		`,"fallbacks":[{"model":"claude-opus-4-8"}]`: "model_not_found",
+		`,"tools":[{"type":"advisor_20260301","name":"a","model":"claude-opus-5","max_tokens":2000}]`: "builtin_tool_refused",
+		`,"tools":[{"type":"advisor_20260301","name":"a","model":"claude-opus-5","max_uses":2}]`:      "builtin_tool_refused",
+	} {
+		var refused *wire.Error
+		if _, err := most(more); !errors.As(err, &refused) || refused.Code != code || refused.Status != 400 {
+			t.Errorf("%s: %v, want %s", more, err, code)
+		}
+	}
+	r.org.AllowBuiltinTools = false
+	for _, more := range []string{
+		`,"tools":[{"type":"web_search_20250305","name":"w","max_uses":7}]`, `,"mcp_servers":[{"type":"url","url":"https://x","name":"x"}]`,
+		`,"container":"c1"`, `,"tools":[{"type":"code_execution_20250825","name":"c"}]`,
+	} {
+		var refused *wire.Error
+		if _, err := most(more); !errors.As(err, &refused) || refused.Code != "builtin_tool_refused" {
+			t.Errorf("%s: %v", more, err)
+		}
+	}
+	if got, err := most(`,"tools":[{"name":"mine","input_schema":{}},{"type":"bash_20250124","name":"bash"}]`); err != nil || got < plain {
+		t.Errorf("the caller's own tools: %v", err)
 	}
 }

@@ -56,6 +56,8 @@ type Provider struct {
 	// AllowFields are names or patterns of members beyond OpenAI's API that are forwarded, in
 	// addition to free ones.
 	AllowFields []string
+	// Strict refuses members of Messages whose cost is not known; else they are forwarded.
+	Strict bool
 	// Prompts are the stored prompts of the account that callers may use, by id.
 	Prompts map[string]Prompt
 	// LimitField is the provider's name for the output limit of a chat completion; NewSet sets the

@@ -107,7 +107,7 @@ func upstreams(c *config.Config) (*providers.Set, error) {
 			ID: p.ID, BaseURL: base, APIKey: p.APIKey.Reveal(), Headers: http.Header{},
 			Dialect: providers.DialectOf(p.Kind), APIVersion: p.APIVersion, Deployments: p.Deployments,
 			Aliases: p.ModelMap, Models: p.Models, ServiceTier: p.ServiceTier, BatchMode: p.BatchMode,
-			DocumentTokens: p.DocumentTokens, Prompts: prompts(p.Prompts),
+			DocumentTokens: p.DocumentTokens, Strict: p.Strict, Prompts: prompts(p.Prompts),
 			AllowFields: p.AllowFields, ReportedCost: providers.CostRule(p.ReportedCost), Region: p.Region,
 			ChargeFailed:   p.FailedCalls == "input",
 			ConnectTimeout: p.ConnectTimeout, HeaderTimeout: p.HeaderTimeout, IdleTimeout: p.IdleTimeout,

@@ -68,6 +68,9 @@ func (Dialect) Wires(*url.URL) []wire.Endpoint { return []wire.Endpoint{wire.Mes
 // Batches implements dialect.Dialect. Anthropic's has another form.
 func (Dialect) Batches() bool { return false }
 
+// Settings implements dialect.Dialect.
+func (Dialect) Settings() []string { return []string{"strict"} }
+
 // Region implements dialect.Dialect.
 func (Dialect) Region(*url.URL) string { return "" }
 
