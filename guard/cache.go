@@ -122,8 +122,10 @@ func (p *Plan) cacheID(a *Attempt) string {
 		[]byte(p.Request.Endpoint), []byte(a.Query), []byte(p.Target.Provider.ID), []byte(p.Target.Model),
 		p.Request.Body,
 	}
-	for _, name := range a.Header.Values("Openai-Beta") {
-		parts = append(parts, []byte(name))
+	for _, name := range [...]string{"Openai-Beta", "Anthropic-Beta", "Anthropic-Version"} {
+		for _, value := range a.Header.Values(name) {
+			parts = append(parts, []byte(value))
+		}
 	}
 	for _, e := range p.edits {
 		parts = append(parts, []byte(e.Name), e.JSON)

@@ -83,6 +83,7 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 		c.traceEnd(span, start)
 	}()
 	e := &upstreamCall{call: c, caller: ctx, behind: behind{start: start}, repeats: f.Repeats, sent: f.Sent}
+	e.closes = c.Plan.Request.Endpoint == wire.Messages && len(f.Header[wire.HeaderClaudeSession]) > 0
 	e.upstream, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer e.cancel(nil)
 	defer context.AfterFunc(ctx, e.hangUp)()
@@ -149,6 +150,7 @@ type upstreamCall struct {
 	noted    bool // the chat completion to be stored was listed
 	sending  sending
 	repeats  bool          // Forwarding.Repeats
+	closes   bool          // the caller is Claude Code: see wire.Error.Closing
 	sent     func()        // Forwarding.Sent
 	rest     time.Duration // for which the provider must be left alone, if it refused
 }

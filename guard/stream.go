@@ -57,6 +57,9 @@ type relay struct {
 	begin func()   // writes the head; nil once it is written
 	early [][]byte // events that were not written yet, because the answer may still be an error
 
+	closes bool // its caller is better off with a message that ends than with an error
+	blocks wire.MessageBlocks
+
 	sequence int64 // of the next Responses event
 	noted    bool  // the response's id was recorded
 
@@ -87,6 +90,7 @@ func (e *upstreamCall) relayStream(w http.ResponseWriter, resp *http.Response) e
 	r.count, r.tells = tokenizer.NewStream(tokenizer.EncodingFor(c.Plan.Target.Model)), !c.Plan.hidesOutput()
 	_, most := tokenizer.Multiplier(c.Plan.Target.Model)
 	r.factor, r.allowed = int64(most), c.bill.mostCount()
+	r.closes = e.closes
 	r.room = c.guard.spool.Room(c.Plan.Caller.Org.ID, c.guard.answerWait)
 	defer r.room.Close()
 	if c.Plan.translated() {
@@ -246,7 +250,7 @@ func (r *relay) passOwn(events []byte) bool {
 	if len(events) == 0 {
 		return false
 	}
-	if r.call.Plan.Request.Endpoint.Traits().Numbered {
+	if r.closes || r.call.Plan.Request.Endpoint.Traits().Numbered {
 		r.followMade(events)
 	}
 	return r.hold(events)
@@ -259,6 +263,10 @@ func (r *relay) followMade(events []byte) {
 		return
 	}
 	for event, ok := list.Next(); ok; event, ok = list.Next() {
+		if r.closes {
+			r.blocks.Note(wire.EventData(event))
+			continue
+		}
 		chunk, err := wire.ScanEvent(r.call.Plan.Request.Endpoint, wire.EventData(event), nil)
 		if err == nil {
 			r.follow(chunk)
@@ -301,6 +309,9 @@ func (r *relay) inspect(event []byte) bool {
 		return true
 	}
 	ep := r.call.Plan.sent.Endpoint
+	if r.closes && r.made == nil {
+		r.blocks.Note(data)
+	}
 	r.heard = r.heard || data[0] == '{'
 	chunk, err := wire.ScanEvent(ep, wire.EventJSON(data), r.text[:0])
 	if err != nil {
@@ -452,6 +463,10 @@ func (r *relay) fail(e *wire.Error) error {
 		return e
 	}
 	r.call.Result.Ending = e
-	r.write(r.frame(e))
+	if r.closes && !r.blocks.Calls() {
+		r.write(e.Closing(r.blocks, r.call.Plan.Request.Model))
+	} else {
+		r.write(r.frame(e))
+	}
 	return r.finish()
 }

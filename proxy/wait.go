@@ -23,17 +23,18 @@ func (c *callHandler) newJob(x *request, r *http.Request, plan *guard.Plan, clas
 		Born: x.caller.Born, UserBorn: x.caller.UserBorn,
 		Endpoint: plan.Request.Endpoint, Model: plan.Request.Model, Stream: plan.Request.Stream,
 		Tokens: plan.Quota, Cost: plan.First.Cost, Answer: queue.AnswerBytes(plan),
-		Header: kept(r.Header), Query: r.URL.RawQuery, IP: x.caller.IP, Labels: plan.Caller.Labels,
+		Header: kept(r.Header, plan), Query: r.URL.RawQuery, IP: x.caller.IP, Labels: plan.Caller.Labels,
 		Run:   plan.Caller.Run,
 		Trace: tracing.Context(r.Context()),
 	}
 }
 
-// kept returns the request headers that are stored with a job.
-func kept(h http.Header) http.Header {
+// kept returns the request headers that are stored with a job: those that its provider is sent, and the wish for the
+// cache.
+func kept(h http.Header, plan *guard.Plan) http.Header {
 	out := http.Header{}
-	for _, name := range []string{"Openai-Beta", "X-Client-Request-Id", guard.HeaderCache} {
-		if v := h.Values(name); len(v) > 0 {
+	for name, v := range h {
+		if name == guard.HeaderCache || plan.Target.Provider.Dialect.Forwards(name) {
 			out[name] = v
 		}
 	}

@@ -268,7 +268,11 @@ func (v *waitingCaller) end(e *wire.Error) error {
 		return e
 	}
 	x.err = e
-	if _, err := x.Write(e.Frame(v.job.Endpoint, v.events.next)); err != nil {
+	frame := e.Frame(v.job.Endpoint, v.events.next)
+	if v.job.Endpoint == wire.Messages && v.status == 0 && len(v.job.Header[wire.HeaderClaudeSession]) > 0 {
+		frame = e.Closing(wire.MessageBlocks{}, v.job.Model)
+	}
+	if _, err := x.Write(frame); err != nil {
 		return guard.ErrGone
 	}
 	return x.flush()

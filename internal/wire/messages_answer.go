@@ -8,6 +8,7 @@ type messageReader struct {
 	answerReader
 	kind, stop Span // raw strings
 	summary    bool
+	called     bool // a block begins with the call of a tool
 }
 
 // scanMessageEvent reads the data of one event of a Messages stream.
@@ -68,6 +69,7 @@ var messageTexts = map[string]bool{"text": false, "partial_json": false, "name":
 // blockMember reads the generated text of a block, or a piece of one.
 func (r *messageReader) blockMember(name []byte) error {
 	thinking, ok := messageTexts[string(name)]
+	r.called = r.called || string(name) == "input"
 	if !ok || r.peek() != '"' {
 		return r.skip()
 	}

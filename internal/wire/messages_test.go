@@ -240,3 +240,47 @@ func TestMessagesLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestMessageClosing: a stream that ends here is complete for its reader, whatever came before.
+func TestMessageClosing(t *testing.T) {
+	e := QuotaExceeded("Used up.")
+	const start = `{"type":"message_start","message":{"id":"m","content":[]}}`
+	const text = `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`
+	const call = `{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","name":"x","input":{}}}`
+	const stop = `{"type":"content_block_stop","index":0}`
+	end := "content_block_start content_block_delta content_block_stop message_delta message_stop"
+	for _, c := range []struct {
+		seen  []string
+		want  string
+		calls bool
+	}{
+		{nil, "message_start " + end, false},
+		{[]string{start}, end, false},
+		{[]string{start, text}, "content_block_stop " + end, false},
+		{[]string{start, text, stop}, end, false},
+		{[]string{start, call}, "content_block_stop " + end, true},
+	} {
+		var b MessageBlocks
+		for _, data := range c.seen {
+			b.Note([]byte(data))
+		}
+		var list Events
+		if err := list.Feed(e.Closing(b, "m")); err != nil {
+			t.Fatal(err)
+		}
+		var kinds []string
+		shown := ""
+		for event, ok := list.Next(); ok; event, ok = list.Next() {
+			name, _, _ := strings.Cut(strings.TrimPrefix(string(event), "event: "), "\n")
+			kinds = append(kinds, name)
+			chunk, err := ScanEvent(Messages, EventData(event), nil)
+			shown += string(chunk.Text)
+			if err != nil || chunk.Error {
+				t.Errorf("%s: %v", event, err)
+			}
+		}
+		if got := strings.Join(kinds, " "); got != c.want || b.Calls() != c.calls || shown != "llmguard: Used up." {
+			t.Errorf("after %v: %s, %q, calls %t\nwant %s", c.seen, got, shown, b.Calls(), c.want)
+		}
+	}
+}
