@@ -42,18 +42,15 @@ type request struct {
 	// deployment is the model that an Azure path names, or "".
 	deployment string
 
-	body     spool.Buffer // of the request
-	answer   spool.Buffer // the part that is buffered here
-	status   int          // 0 until the header is written to a caller who is connected
-	begun    bool         // the header is written, whether or not the caller is connected
-	bytes    int64
-	sized    time.Time   // when the header of an answer of known length was written
-	deadline time.Time   // of the current write
-	plan     *guard.Plan // nil until the call has a price
-	asked    planRecord  // what remains of the plan of a waiting call
-	// rest is the wait itself. It runs after everything else has returned, so that thousands of
-	// waiting callers each have a shallow stack.
-	rest      func() error
+	body      spool.Buffer // of the request
+	answer    spool.Buffer // the part that is buffered here
+	status    int          // 0 until the header is written to a caller who is connected
+	begun     bool         // the header is written, whether or not the caller is connected
+	bytes     int64
+	sized     time.Time        // when the header of an answer of known length was written
+	deadline  time.Time        // of the current write
+	plan      *guard.Plan      // nil until the call has a price
+	asked     planRecord       // what remains of the plan of a waiting call
 	call      *guard.Call      // of a live call
 	key       *idempotency.Key // of an Idempotency-Key, until it is decided what it leads to
 	holdKey   *idempotency.Key // of the Idempotency-Key of a new hold

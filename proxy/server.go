@@ -207,10 +207,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // answer serves a request to its end.
 func (s *Server) answer(x *request, r *http.Request) error {
 	defer s.repeats.decide(x)
-	if err := s.dispatch(x, r); err != nil || x.rest == nil {
-		return err
-	}
-	return x.rest()
+	return s.dispatch(x, r)
 }
 
 // spoken returns the endpoint whose API the caller speaks: Messages by its path or its headers, else "".
@@ -227,8 +224,6 @@ func lacking(scope string) error {
 }
 
 // dispatch determines the route and, except for open routes, the caller.
-//
-//go:noinline // what it takes of the stack would be taken for as long as a caller waits
 func (s *Server) dispatch(x *request, r *http.Request) error {
 	r, x.deployment = fromAzure(asGet(r))
 	route, arg, err := s.match(r)

@@ -171,15 +171,9 @@ func (c *callHandler) outlasted(ctx context.Context, x *request, job *queue.Job,
 	return refusal
 }
 
-// attend lets a connected caller wait for a job and forwards its answer, once ServeHTTP has
-// returned to where the stack is shallow: see request.rest.
+// attend lets a connected caller wait for a job and forwards its answer.
 func (c *callHandler) attend(x *request, r *http.Request, job *queue.Job, wish preferences) error {
 	x.job, x.stays = job.ID, job.Class != queue.Interactive
-	x.rest = func() error { return c.attendNow(x, r, job, wish) }
-	return nil
-}
-
-func (c *callHandler) attendNow(x *request, r *http.Request, job *queue.Job, wish preferences) error {
 	c.metrics.waiting.Inc()
 	defer c.metrics.waiting.Dec()
 	c.crowd.join()
@@ -193,8 +187,6 @@ func (c *callHandler) attendNow(x *request, r *http.Request, job *queue.Job, wis
 
 // arrive opens the watch of a job for its caller. The queue has the request now, so it need not
 // stay in memory for the minutes that its caller waits.
-//
-//go:noinline // what it takes of the stack would be taken for those minutes
 func (c *callHandler) arrive(x *request, r *http.Request, job *queue.Job, wish preferences) *waitingCaller {
 	v := &waitingCaller{
 		calls: c, exchange: x, job: job, stream: x.plan.Request.Stream, comments: bearsComments(r.Header, wish),
