@@ -14,71 +14,69 @@ import (
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/providers"
 )
 
 // maxCachePuts bounds the answers being stored at a time. Others are not stored.
 const maxCachePuts = 32
 
-// reuse is what one attempt has to do with the response cache of its org. It is not safe for
-// concurrent use.
-type reuse struct {
+// cacheUse is how one attempt uses the response cache of its org. It is not safe for concurrent use.
+type cacheUse struct {
 	guard *Guard
-	plan  *Plan // of the request, before anything is answered from the cache
+	plan  *Plan // of the request, as if the provider answered it
 	org   *Org
 
 	id    string        // of the answer; empty if the cache is not used
 	state cache.Outcome // of the request; empty if the cache is not used
 	found *cache.Answer // of a hit
 	room  int64         // spool memory taken for found
-	kept  *spool.Copy   // the answer to be stored; nil if it is not stored
+	copy  *spool.Copy   // of the provider's answer, to be stored; nil if it is not stored
 
 	waited time.Duration // for Redis
 }
 
-// reuse looks for an answer to the request in the cache of its org, as org and request allow.
+// useCache looks for an answer to the request in the cache of its org, as org and request allow.
 // Whatever fails counts as a miss. The result must be closed.
-func (g *Guard) reuse(ctx context.Context, p *Plan, a *Attempt) *reuse {
-	u := &reuse{guard: g, plan: p, org: p.Caller.Org}
+func (g *Guard) useCache(ctx context.Context, p *Plan, a *Attempt) *cacheUse {
+	u := &cacheUse{guard: g, plan: p, org: p.Caller.Org}
 	wish, err := ParseCacheWish(a.Header, u.org)
 	if g.cache == nil || err != nil || !wish.uses(u.org.Cache) {
 		return u
 	}
 	if a.Send != nil || !p.reusable() {
-		u.note(cache.Skipped)
+		u.count(cache.Skipped)
 		return u
 	}
 	u.id = p.cacheID(a)
 	most := wish.oldest(u.org.Cache)
 	if most > 0 {
-		u.look(ctx, most)
+		u.find(ctx, most)
 	}
 	if u.found != nil {
-		u.note(cache.Hit)
+		u.count(cache.Hit)
 		return u
 	}
-	u.note(cache.Miss)
-	u.kept = g.spool.Memory.Copy(u.org.ID, cache.MaxBody)
+	u.count(cache.Miss)
+	u.copy = g.spool.Memory.Copy(u.org.ID, cache.MaxBody)
 	return u
 }
 
-func (u *reuse) note(o cache.Outcome) {
+func (u *cacheUse) count(o cache.Outcome) {
 	u.state = o
 	u.guard.cache.Note(o)
 }
 
 // close returns the memory.
-func (u *reuse) close() {
-	if u.kept != nil {
-		u.kept.Close()
+func (u *cacheUse) close() {
+	if u.copy != nil {
+		u.copy.Close()
 	}
 	if u.room > 0 {
 		u.guard.spool.Memory.Give(u.org.ID, u.room)
 	}
 }
 
-// look reads the answer unless the store is known to be unavailable.
-func (u *reuse) look(ctx context.Context, most time.Duration) {
+// find reads the answer unless the store is known to be unavailable.
+func (u *cacheUse) find(ctx context.Context, most time.Duration) {
 	g := u.guard
 	if g.Outage.circuit.Open(u.org.ID) {
 		return
@@ -133,9 +131,37 @@ func (p *Plan) cacheID(a *Attempt) string {
 	return string(idempotency.FingerprintOf(parts...))
 }
 
-// hit returns the plan of a request that is answered from the cache: it costs the org's share of
-// what the original call cost, and takes no quota.
-func (u *reuse) hit() *Plan {
+// answer makes a call with the answer that was found, for the org's share of the original's cost and
+// without the provider's quota. A job's attempt starts as usual, because its claim may be lost.
+func (u *cacheUse) answer(ctx context.Context, a *Attempt, w http.ResponseWriter) (*Call, error) {
+	c, err := a.begin(ctx, u.hit(), u, u.guard.admission.beginHit)
+	if err != nil {
+		return nil, err
+	}
+	defer a.end(ctx, c)
+	if a.Quota != nil {
+		if err := c.take(ctx, a.Quota); err != nil {
+			return c, err
+		}
+		defer c.give(ctx, a.Quota)
+	}
+	if err := u.guard.Stopped(u.org.ID); err != nil {
+		return c, err
+	}
+	began := time.Now()
+	c.Result = Result{Outcome: Cached, Status: u.found.Status, Cost: c.Plan.Max.Cost, Ended: true}
+	if a.Sent != nil {
+		a.Sent()
+	}
+	err = c.replay(u.found, &timedWriter{ResponseWriter: w, watch: &c.watch})
+	c.Result.Took = time.Since(began)
+	u.guard.metrics.ended(c)
+	u.guard.cache.Saved(u.found.Cost - c.Result.Cost)
+	return c, err
+}
+
+// hit returns the plan of a request that is answered from the cache.
+func (u *cacheUse) hit() *Plan {
 	p := *u.plan
 	p.cached = true
 	p.Max = budget.Amounts{Cost: cachedCost(u.org.Cache.Cost, u.found.Cost)}
@@ -144,50 +170,47 @@ func (u *reuse) hit() *Plan {
 	return &p
 }
 
+// beginHit begins a call that is answered from the cache. A live one waits for a slot.
+func (ad *admission) beginHit(ctx context.Context, p *Plan, a Attempt) (*Call, error) {
+	if a.Quota == nil {
+		if err := Turn(ctx, ad.holds, a.Patience); err != nil {
+			return nil, err
+		}
+		defer func() { <-ad.holds }()
+	}
+	return ad.begin(ctx, p, a.ID, a.Number, a.JobID)
+}
+
 // cachedCost returns a share of the original cost, rounded up to a nano-dollar.
 func cachedCost(share settings.Percent, original pricing.Nano) pricing.Nano {
 	whole, rest, part := original/100, original%100, pricing.Nano(share)
 	return whole*part + (rest*part+99)/100
 }
 
-// replay answers a call from the cache. It is the Send of its Attempt; sent is that of the
-// attempt.
-func (u *reuse) replay(sent func()) func(context.Context, *Call, http.ResponseWriter, func() bool) error {
-	return func(_ context.Context, c *Call, w http.ResponseWriter, fresh func() bool) error {
-		if !fresh() {
-			return providers.ErrStale
-		}
-		began := time.Now()
-		c.Result = Result{Outcome: Cached, Status: u.found.Status, Cost: c.Plan.Max.Cost, Ended: true}
-		if sent != nil {
-			sent()
-		}
-		h := w.Header()
-		for name, values := range u.found.Header {
-			h[name] = values
-		}
-		c.tell(h)
-		h.Set("Age", strconv.FormatInt(int64(u.found.Age/time.Second), 10))
-		if !c.Plan.Request.Stream {
-			h.Set("Content-Length", strconv.Itoa(len(u.found.Body)))
-		}
-		w.WriteHeader(u.found.Status)
-		err := written(w.Write(u.found.Body))
-		if c.Plan.Request.Stream && err == nil {
-			c.trail(h)
-			err = written(0, http.NewResponseController(w).Flush())
-		}
-		c.Result.Took = time.Since(began)
-		c.guard.metrics.ended(c)
-		c.guard.cache.Saved(u.found.Cost - c.Result.Cost)
-		return err
+// replay writes an answer from the cache.
+func (c *Call) replay(found *cache.Answer, w http.ResponseWriter) error {
+	h := w.Header()
+	for name, values := range found.Header {
+		h[name] = values
 	}
+	c.tell(h)
+	h.Set("Age", strconv.FormatInt(int64(found.Age/time.Second), 10))
+	if !c.Plan.Request.Stream {
+		h.Set("Content-Length", strconv.Itoa(len(found.Body)))
+	}
+	w.WriteHeader(found.Status)
+	err := written(w.Write(found.Body))
+	if c.Plan.Request.Stream && err == nil {
+		c.trail(h)
+		err = written(0, http.NewResponseController(w).Flush())
+	}
+	return err
 }
 
 // tape is a ResponseWriter that copies an answer on its way to the caller.
 type tape struct {
 	http.ResponseWriter
-	kept   *spool.Copy
+	copy   *spool.Copy
 	status int
 	header http.Header
 }
@@ -208,25 +231,20 @@ func (t *tape) WriteHeader(status int) {
 }
 
 func (t *tape) Write(p []byte) (int, error) {
-	t.kept.Add(p)
+	t.copy.Add(p)
 	return t.ResponseWriter.Write(p)
 }
 
 // Unwrap lets http.ResponseController flush the answer.
 func (t *tape) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
-// record returns the writer for the answer of a call that was begun, and the function that stores
-// the answer if it was written whole. Many clients leave at the last event of a stream.
-func (u *reuse) record(c *Call, w http.ResponseWriter) (http.ResponseWriter, func(context.Context)) {
-	if u.kept == nil || c.Plan != u.plan { // a cheaper model answers
-		return w, func(context.Context) {}
+// record returns the writer for the answer of a call that was begun; nil if the answer will not be
+// stored.
+func (u *cacheUse) record(c *Call, w http.ResponseWriter) *tape {
+	if u.copy == nil || c.Plan != u.plan { // a cheaper model answers
+		return nil
 	}
-	t := &tape{ResponseWriter: w, kept: u.kept}
-	return t, func(ctx context.Context) {
-		if c.Result.Relayed && t.status == http.StatusOK && c.Result.complete() {
-			u.keep(ctx, t, c.Result.Cost)
-		}
-	}
+	return &tape{ResponseWriter: w, copy: u.copy}
 }
 
 // complete reports whether the answer was complete, without an error, and billed exactly.
@@ -235,10 +253,14 @@ func (r *Result) complete() bool {
 		r.Ending == nil && r.Refusal == nil
 }
 
-// keep stores the recorded answer, soon.
-func (u *reuse) keep(ctx context.Context, t *tape, cost pricing.Nano) {
+// store stores the recorded answer, soon, if it was written whole. Many clients leave at the last event
+// of a stream.
+func (u *cacheUse) store(ctx context.Context, c *Call, t *tape) {
+	if t == nil || !c.Result.Relayed || t.status != http.StatusOK || !c.Result.complete() {
+		return
+	}
 	g := u.guard
-	body, whole := t.kept.Bytes()
+	body, whole := t.copy.Bytes()
 	if !whole {
 		g.cache.Note(cache.Full)
 		return
@@ -249,17 +271,16 @@ func (u *reuse) keep(ctx context.Context, t *tape, cost pricing.Nano) {
 		g.cache.Note(cache.Full)
 		return
 	}
-	made := u.kept
-	u.kept = nil // closed once it is stored
-	a := cache.Answer{Status: t.status, Header: t.header, Cost: cost, Body: body}
+	u.copy = nil // closed once it is stored
+	a := cache.Answer{Status: t.status, Header: t.header, Cost: c.Result.Cost, Body: body}
 	g.settler.settling.Go(func() {
-		defer func() { <-g.cachePuts; made.Close() }()
-		g.store(ctx, u.org, u.id, a)
+		defer func() { <-g.cachePuts; t.copy.Close() }()
+		g.putCached(ctx, u.org, u.id, a)
 	})
 }
 
-// store writes an answer to the cache of an org.
-func (g *Guard) store(ctx context.Context, o *Org, id string, a cache.Answer) {
+// putCached writes an answer to the cache of an org.
+func (g *Guard) putCached(ctx context.Context, o *Org, id string, a cache.Answer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	err := g.cache.Put(ctx, o.ID, id, a, cache.Bound{Life: o.Cache.MaxAge, MaxBytes: int64(o.Cache.MaxBytes)})

@@ -129,7 +129,7 @@ func (o *Objects) addItems(ctx context.Context, q *ObjectRequest, conversation s
 // itemsAdded ends what addItems began, by the status of the answer, or 0 and the error if there was none.
 func (q *ObjectRequest) itemsAdded(ctx context.Context, status int, err error) {
 	tokens := q.addition.Added()
-	if idle(status) || status == 0 && unsent(err) {
+	if idle(status) || status == 0 && NotSent(err) {
 		tokens = 0
 	}
 	q.addition.end(ctx, tokens, ownership.Unknown)

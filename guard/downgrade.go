@@ -49,7 +49,7 @@ func (pl *Planner) Check(ctx context.Context, p *Plan) error {
 // is none, or if it may not be used or costs no less.
 func (pl *Planner) cheaper(ctx context.Context, p *Plan) *Plan {
 	name := p.Caller.Org.Downgrade[p.Request.Model]
-	if name == "" || p.Request.Form != nil || p.instead != "" || p.cached {
+	if name == "" || p.Request.Form != nil || p.instead != "" {
 		return nil
 	}
 	r, err := wire.ScanFor(p.Request.Endpoint, name, p.Request.Body,

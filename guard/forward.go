@@ -23,8 +23,8 @@ const maxErrorAnswer = 64 << 10
 type Forwarding struct {
 	Header http.Header // the caller's; only an allow-list is forwarded
 	Query  string
-	// Fresh reports whether the quota grant is still valid.
-	Fresh func() bool
+	// Permit is called right before the first byte is written; its error stops the call unsent.
+	Permit func() error
 	// Repeats says that the call will be repeated if the provider fails: a complete 5xx
 	// answer is then returned as *FailureError and not relayed.
 	Repeats bool
@@ -63,7 +63,7 @@ var ErrRepeated = fmt.Errorf("%w, and its job runs again", ErrCancelled)
 var ErrGone = errors.New("the caller left")
 
 // Forward sends the request and relays the answer to w. Result is final afterwards. With a
-// *BusyError, providers.ErrStale (nothing was sent) or a *wire.Error, nothing was written
+// *BusyError, the error of Permit (nothing was sent) or a *wire.Error, nothing was written
 // to w. ErrGone means the caller left, and what was written may be incomplete. A stream
 // that the provider broke off, or that was cut off because its hold could not grow, ends in
 // an error event and returns nil; Result shows which. An answer that is read to its end
@@ -91,11 +91,11 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	e.adding()
 	defer e.uncounted()
 	c.watch.sends(start)
-	e.sending.fresh = f.Fresh
+	e.sending.permit = f.Permit
 	body := c.Plan.sent.Rewrite(c.Plan.edits...)
 	resp, err := c.Plan.Target.Provider.Send(e.upstream, providers.Request{
 		Path: c.Plan.sent.Endpoint.Path(), Model: c.Plan.Target.Model, Query: f.Query, Header: f.Header,
-		Type: body.Type(), Body: body.Reader, Length: body.Len(), Fresh: e.sending.begins, Trace: tracing.Header(ctx),
+		Type: body.Type(), Body: body.Reader, Length: body.Len(), Permit: e.sending.begins, Trace: tracing.Header(ctx),
 	})
 	c.watch.arrives()
 	if err != nil {
@@ -203,7 +203,7 @@ func (e *upstreamCall) sendFailed(err error) error {
 	var failed *providers.SendError
 	sent := !errors.As(err, &failed) || failed.Sent
 	switch {
-	case errors.Is(err, providers.ErrStale):
+	case !sent && failed.Refused:
 		return err
 	case !sent && e.gone():
 		return ErrGone

@@ -12,7 +12,6 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/quota"
 )
 
@@ -284,8 +283,8 @@ func TestUnsent(t *testing.T) {
 	end(r.begin(r.plan(prompt("gpt-4o", "hi", "")))) // never forwarded
 
 	c := r.begin(r.plan(prompt("gpt-4o", "hi", "")))
-	err := c.Forward(t.Context(), httptest.NewRecorder(), Forwarding{Fresh: func() bool { return false }})
-	if !errors.Is(err, providers.ErrStale) {
+	err := c.Forward(t.Context(), httptest.NewRecorder(), Forwarding{Permit: func() error { return quota.ErrStale }})
+	if !errors.Is(err, quota.ErrStale) {
 		t.Errorf("a stale grant: %v", err)
 	}
 	end(c)
@@ -361,18 +360,18 @@ func TestRefusalCountsFromItsRequest(t *testing.T) {
 	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 		return fakeprovider.Behaviour{Status: http.StatusTooManyRequests}
 	})
-	refused := func(fresh func() bool) string {
+	refused := func(permit func() error) string {
 		c := r.begin(r.plan(prompt("gpt-4o", "hi", `"max_tokens":5`)))
 		defer c.End(t.Context())
-		if err := c.Forward(t.Context(), httptest.NewRecorder(), Forwarding{Fresh: fresh}); !errors.As(err, new(*BusyError)) {
+		if err := c.Forward(t.Context(), httptest.NewRecorder(), Forwarding{Permit: permit}); !errors.As(err, new(*BusyError)) {
 			t.Errorf("got %v, want a refusal", err)
 		}
 		return rdb.HGet(t.Context(), quota.Key("main", "quota"), "cut").Val()
 	}
 	first := ""
-	last := refused(func() bool {
+	last := refused(func() error {
 		first = refused(nil)
-		return true
+		return nil
 	})
 	if first == "" || last == first {
 		t.Errorf("the last refusal that counts is of %q, that before of %q", last, first)

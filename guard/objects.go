@@ -318,7 +318,7 @@ func (c *Call) Paid(h http.Header, status int, err error) {
 	case status > 0:
 		r.Outcome = Rejected
 		return
-	case unsent(err):
+	case NotSent(err):
 		return
 	default:
 		c.bill.chargeHold(Broken)

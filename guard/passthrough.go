@@ -43,7 +43,7 @@ type Fetch struct {
 
 // Relay sends a request to the provider that stores the object, and relays the answer to w.
 // It costs nothing but a request of Pool's quota, which the caller must take. status is the
-// provider's, 0 if there was none. Errors are *wire.Error, providers.ErrStale or a
+// provider's, 0 if there was none. Errors are *wire.Error, the error of Permit, or a
 // *spool.FullError, with nothing written, or ErrGone.
 func (pt *Passthrough) Relay(ctx context.Context, w http.ResponseWriter, f Fetch) (status int, err error) {
 	p, err := pt.Upstream(f.Org, f.Note.Provider)
@@ -58,7 +58,8 @@ func (pt *Passthrough) Relay(ctx context.Context, w http.ResponseWriter, f Fetch
 		if ctx.Err() != nil {
 			return 0, ErrGone
 		}
-		if errors.Is(err, providers.ErrStale) {
+		var failed *providers.SendError
+		if errors.As(err, &failed) && failed.Refused {
 			return 0, err
 		}
 		return 0, wire.BadGateway("The provider cannot be reached", err)

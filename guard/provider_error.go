@@ -153,8 +153,8 @@ func busy(status int) bool {
 		status == wire.StatusOverloaded
 }
 
-// unsent reports whether an error means that no byte of the request reached the provider.
-func unsent(err error) bool {
+// NotSent reports whether an error means that no byte of the request reached the provider.
+func NotSent(err error) bool {
 	var failed *providers.SendError
-	return errors.Is(err, providers.ErrStale) || errors.As(err, &failed) && !failed.Sent
+	return errors.As(err, &failed) && !failed.Sent
 }

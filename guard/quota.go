@@ -30,7 +30,7 @@ func (q *liveQuota) begin(ctx context.Context, p *Plan, a Attempt) (*Call, error
 	}
 	defer func() { <-g.admission.holds }()
 	who := g.admission.holders.of(p)
-	if g.Grants.quota != nil && !p.cached && g.admission.holders.has(who) {
+	if g.Grants.quota != nil && g.admission.holders.has(who) {
 		q.asked = g.Grants.quota.Prefetch(ctx, q.request(p, a.ID))
 	}
 	c, err := g.admission.beginOr(ctx, p, a)
@@ -68,7 +68,7 @@ func (q *liveQuota) request(p *Plan, id string) quota.Request {
 // Take takes quota, from this process's local share if the call was admitted without the
 // store.
 func (q *liveQuota) Take(ctx context.Context, c *Call) error {
-	if q.guard.Grants.quota == nil || c.Plan.cached {
+	if q.guard.Grants.quota == nil {
 		return nil
 	}
 	var err error
@@ -84,7 +84,8 @@ func (q *liveQuota) Take(ctx context.Context, c *Call) error {
 	return QuotaError(err)
 }
 
-func (q *liveQuota) Fresh() bool { return q.grant == nil || q.grant.Fresh() }
+// Permit implements Quota.
+func (q *liveQuota) Permit() error { return q.grant.Permit() }
 
 func (q *liveQuota) Give(ctx context.Context, c *Call) {
 	if q.grant == nil {

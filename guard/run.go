@@ -1,12 +1,12 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"time"
 
-	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/quota"
 )
 
@@ -16,8 +16,8 @@ type Quota interface {
 	// Take takes quota for a call that holds its money. It is called again after a
 	// stale grant was given back. On error nothing is sent, and Run returns the error.
 	Take(ctx context.Context, c *Call) error
-	// Fresh reports whether the request may still be written.
-	Fresh() bool
+	// Permit returns nil if the request may still be written, otherwise quota.ErrStale.
+	Permit() error
 	// Give ends what Take took. The call's Result shows how much of it was used.
 	Give(ctx context.Context, c *Call)
 }
@@ -48,8 +48,9 @@ type Attempt struct {
 	// answer is then returned as *FailureError and not relayed.
 	Repeats bool
 	// Send sends the request in place of Forward, for operations whose price is a fee.
-	// It must call Call.Paid, and return providers.ErrStale if fresh has become false.
-	Send func(ctx context.Context, c *Call, w http.ResponseWriter, fresh func() bool) error
+	// It must call Call.Paid. Before the first byte is written it must call permit, whose error, which it
+	// returns then, stops the request unsent.
+	Send func(ctx context.Context, c *Call, w http.ResponseWriter, permit func() error) error
 	// Sent is called once the request has been sent and its body is no longer needed.
 	// It may be nil.
 	Sent func()
@@ -65,51 +66,89 @@ const staleTries = 3
 // in place of the provider.
 //
 // If the Call is nil, nothing was held. With the errors *StoppedError, *BrakedError, *Refusal,
-// *quota.BusyError, *BusyError and providers.ErrStale nothing was charged, sent or written, so that the call
+// *quota.BusyError, *BusyError and quota.ErrStale nothing was charged, sent or written, so that the call
 // may wait and run later. For other errors see Forward. The end of a job's call is written,
 // or kept in the journal, when Run returns; that of a live call soon after.
 func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWriter) (*Call, error) {
-	reuse := g.reuse(ctx, p, &a)
-	defer reuse.close()
-	if reuse.found != nil {
-		p, a.Send = reuse.hit(), reuse.replay(a.Sent)
+	use := g.useCache(ctx, p, &a)
+	defer use.close()
+	if use.found != nil {
+		return use.answer(ctx, &a, w)
 	}
-	q, begin := a.Quota, g.admission.beginOr
+	q, hold := a.Quota, g.admission.beginOr
 	if q == nil {
 		live := &liveQuota{guard: g, lane: a.Lane, priority: a.Priority}
-		q, begin = live, live.begin
+		q, hold = live, live.begin
 	}
-	began := time.Now()
-	c, err := begin(ctx, p, a)
+	c, err := a.begin(ctx, p, use, hold)
 	if err != nil {
 		return nil, err
 	}
-	c.watch.redis(began.Add(-reuse.waited - reuse.plan.kept.waited))
+	defer a.end(ctx, c)
 	w = &timedWriter{ResponseWriter: w, watch: &c.watch}
+	t := use.record(c, w)
+	if t != nil {
+		w = t
+	}
+	err = a.send(ctx, c, q, w)
+	use.store(ctx, c, t)
+	return c, err
+}
+
+// holder begins the call of an attempt: it holds what the plan may cost.
+type holder func(context.Context, *Plan, Attempt) (*Call, error)
+
+// begin begins the attempt's call, and adds what is known of it by then.
+func (a *Attempt) begin(ctx context.Context, p *Plan, use *cacheUse, hold holder) (*Call, error) {
+	began := time.Now()
+	c, err := hold(ctx, p, *a)
+	if err != nil {
+		return nil, err
+	}
+	c.watch.redis(began)
+	c.watch.Redis += use.waited + p.kept.waited
 	if !a.Created.IsZero() {
 		c.Waited = max(c.Hold.At.Sub(a.Created), 0) // both are on Redis's clock
 	}
-	c.Class, c.Alias, c.Cache = a.Class, a.Alias, string(reuse.state)
-	w, keep := reuse.record(c, w)
+	c.Class, c.Alias, c.Cache = a.Class, a.Alias, string(use.state)
+	return c, nil
+}
+
+// end settles the attempt's call, or voids it.
+func (a *Attempt) end(ctx context.Context, c *Call) {
 	if a.JobID == "" {
-		defer c.End(ctx)
+		c.End(ctx)
 	} else {
-		defer c.EndNow(ctx)
+		c.EndNow(ctx)
 	}
+}
+
+// send takes quota and sends the request, a few times if the grant goes stale before the first byte is
+// written.
+func (a *Attempt) send(ctx context.Context, c *Call, q Quota, w http.ResponseWriter) error {
 	for try := 1; ; try++ {
 		if err := c.take(ctx, q); err != nil {
-			return c, err
+			return err
 		}
-		err := a.send(ctx, c, q, w)
+		err := a.sendOnce(ctx, c, q, w)
 		c.again = c.Result.Outcome == ClientGone && errors.Is(context.Cause(ctx), ErrRepeated)
-		if stopped := g.Stopped(p.Caller.Org.ID); stopped != nil && errors.Is(err, providers.ErrStale) {
-			return c, stopped
-		}
-		if try == staleTries || !errors.Is(err, providers.ErrStale) {
-			keep(ctx)
-			return c, err
+		if try == staleTries || !errors.Is(err, quota.ErrStale) {
+			return err
 		}
 	}
+}
+
+// sendOnce sends the request and gives back the quota. The request is refused if spending was stopped,
+// or the grant went stale, before the first byte is written.
+func (a *Attempt) sendOnce(ctx context.Context, c *Call, q Quota, w http.ResponseWriter) error {
+	defer c.give(ctx, q)
+	permit := func() error { return cmp.Or(c.guard.Stopped(c.Plan.Caller.Org.ID), q.Permit()) }
+	if a.Send != nil {
+		return a.Send(ctx, c, w, permit)
+	}
+	return c.Forward(ctx, w, Forwarding{
+		Header: a.Header, Query: a.Query, Permit: permit, Repeats: a.Repeats, Sent: a.Sent,
+	})
 }
 
 // take takes the quota and measures it.
@@ -118,18 +157,8 @@ func (c *Call) take(ctx context.Context, q Quota) error {
 	return q.Take(ctx, c)
 }
 
-// send sends the request and gives back the quota. If spending is stopped before the first byte is
-// written, that looks like a stale grant.
-func (a *Attempt) send(ctx context.Context, c *Call, q Quota, w http.ResponseWriter) error {
-	defer func() {
-		defer c.watch.redis(time.Now())
-		q.Give(ctx, c)
-	}()
-	fresh := func() bool { return q.Fresh() && c.guard.Stopped(c.Plan.Caller.Org.ID) == nil }
-	if a.Send != nil {
-		return a.Send(ctx, c, w, fresh)
-	}
-	return c.Forward(ctx, w, Forwarding{
-		Header: a.Header, Query: a.Query, Fresh: fresh, Repeats: a.Repeats, Sent: a.Sent,
-	})
+// give gives back the quota and measures it.
+func (c *Call) give(ctx context.Context, q Quota) {
+	defer c.watch.redis(time.Now())
+	q.Give(ctx, c)
 }

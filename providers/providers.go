@@ -7,7 +7,6 @@ package providers
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -305,7 +304,3 @@ func Match(pattern, name string) bool {
 func MatchAny(patterns []string, name string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return Match(p, name) })
 }
-
-// ErrStale is returned by Send if the quota grant expired before the request could be written;
-// nothing was sent.
-var ErrStale = errors.New("the quota grant expired before the request was written")

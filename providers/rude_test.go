@@ -109,9 +109,10 @@ func TestSendTLS(t *testing.T) {
 		})
 		for range 2 { // on a new connection and on a reused one
 			stale := request("{}")
-			stale.Fresh = func() bool { return false }
+			refusal := errors.New("stale")
+			stale.Permit = func() error { return refusal }
 			_, err := p.Send(t.Context(), stale)
-			if failure(t, err, false); !errors.Is(err, ErrStale) {
+			if failure(t, err, false); !errors.Is(err, refusal) {
 				t.Errorf("HTTP/2 %v: got %v", h2, err)
 			}
 			before := seen.Load()

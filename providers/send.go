@@ -30,9 +30,8 @@ type Request struct {
 	Type   string           // Content-Type; "" is application/json
 	Body   func() io.Reader // a new reader of the same bytes at each call; nil sends none
 	Length int64
-	// Fresh, if set, is called right before the first byte is written; false stops the call unsent
-	// with ErrStale.
-	Fresh func() bool
+	// Permit, if set, is called right before the first byte is written. Its error stops the call unsent.
+	Permit func() error
 }
 
 // SendError reports how far a failed call got.
@@ -40,6 +39,8 @@ type SendError struct {
 	Err error
 	// Sent is false only if it is certain that no byte of the request reached the provider.
 	Sent bool
+	// Refused means that Err is the error of Request.Permit.
+	Refused bool
 }
 
 func (e *SendError) Error() string { return e.Err.Error() }
@@ -64,16 +65,17 @@ func (p *Provider) Send(ctx context.Context, r Request) (*http.Response, error) 
 		if err == nil {
 			return resp, nil
 		}
-		if errors.Is(err, ErrStale) || how.sent || !how.reused || try == 3 || ctx.Err() != nil {
-			return nil, &SendError{Err: &namelessError{err, p.hidden}, Sent: how.sent}
+		if how.refused || how.sent || !how.reused || try == 3 || ctx.Err() != nil {
+			return nil, &SendError{Err: &namelessError{err, p.hidden}, Sent: how.sent, Refused: how.refused}
 		}
 	}
 }
 
 // tried describes the attempt to send a request.
 type tried struct {
-	sent   bool // it may have reached the provider
-	reused bool // over a connection that was used before
+	sent    bool // it may have reached the provider
+	reused  bool // over a connection that was used before
+	refused bool // by Request.Permit
 }
 
 func (p *Provider) sendOnce(ctx context.Context, r Request) (resp *http.Response, how tried, err error) {
@@ -101,18 +103,17 @@ func (p *Provider) roundTrip(ctx context.Context, r Request, c dialect.Call) (*h
 		return nil, tried{}, err
 	}
 	inner, cancel := context.WithCancelCause(ctx)
-	grant := &gate{fresh: r.Fresh}
-	conn := &usedConn{grant: grant, stop: func() { cancel(ErrStale) }, drop: drop}
+	gate := &gate{permit: r.Permit}
+	conn := &usedConn{gate: gate, stop: func() { cancel(nil) }, drop: drop}
 	resp, err := p.transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(inner, conn.trace())))
-	switch {
-	case err == nil:
+	if err == nil {
 		resp.Body = &idleBody{body: resp.Body, cancel: cancel, idle: p.idleTimeout()}
 		return resp, tried{sent: true, reused: conn.reused}, nil
-	case grant.stale.Load():
-		cancel(nil)
-		return nil, tried{reused: conn.reused}, ErrStale
 	}
 	cancel(nil)
+	if why := gate.refusal(); why != nil {
+		return nil, tried{reused: conn.reused, refused: true}, why
+	}
 	return nil, tried{sent: conn.wrote(ctx.Err() != nil), reused: conn.reused}, err
 }
 

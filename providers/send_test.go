@@ -230,12 +230,13 @@ func TestSendCancelled(t *testing.T) {
 func TestSendStale(t *testing.T) {
 	p, seen := serve(t, func(http.ResponseWriter, *http.Request) {})
 	r := request("{}")
-	r.Fresh = func() bool { return false }
+	refusal := errors.New("stale")
+	r.Permit = func() error { return refusal }
 	_, err := p.Send(t.Context(), r)
-	if failure(t, err, false); !errors.Is(err, ErrStale) || seen.Load() != 0 {
+	if failure(t, err, false); !errors.Is(err, refusal) || seen.Load() != 0 {
 		t.Errorf("%v; %d requests reached the provider", err, seen.Load())
 	}
-	r.Fresh = func() bool { return true }
+	r.Permit = func() error { return nil }
 	resp, err := p.Send(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)

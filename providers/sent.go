@@ -9,45 +9,53 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"sync"
 	"sync/atomic"
 )
 
 // net/http does not report whether a failed request reached the wire, and money depends on it. So
-// connections count what is written to them. They also check the grant before the first byte,
+// connections count what is written to them. They also ask for the permit before the first byte,
 // because net/http flushes the header of a request before it has read the body.
 
-// gate lets a request pass while its grant is fresh. Its first decision is final.
+// gate lets a request pass if it is permitted. Its first decision is final. It is safe for concurrent
+// use.
 type gate struct {
-	fresh  func() bool // nil: always
-	passed atomic.Bool
-	stale  atomic.Bool
+	mu     sync.Mutex
+	permit func() error // nil: it has been called, or everything is permitted
+	err    error        // why the request may not pass
 }
 
-func (g *gate) open() bool {
-	switch {
-	case g.passed.Load():
-		return true
-	case g.stale.Load():
-		return false
-	case g.fresh != nil && !g.fresh():
-		g.stale.Store(true)
-		return false
+// pass returns nil if the request may pass.
+func (g *gate) pass() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if permit := g.permit; permit != nil {
+		g.permit = nil
+		g.err = permit()
 	}
-	g.passed.Store(true)
-	return true
+	return g.err
+}
+
+// refusal returns why the request was refused, nil if it was not.
+func (g *gate) refusal() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err
 }
 
 type countingConn struct {
 	net.Conn
 	written atomic.Int64
-	grant   atomic.Pointer[gate] // of the request that currently uses the connection
+	gate    atomic.Pointer[gate] // of the request that currently uses the connection
 }
 
 // Write counts first: a call that is canceled meanwhile must not be reported as unsent while its
 // bytes are being written.
 func (c *countingConn) Write(p []byte) (int, error) {
-	if g := c.grant.Load(); g != nil && !g.open() {
-		return 0, ErrStale
+	if g := c.gate.Load(); g != nil {
+		if err := g.pass(); err != nil {
+			return 0, err
+		}
 	}
 	c.written.Add(int64(len(p)))
 	return c.Conn.Write(p)
@@ -93,7 +101,7 @@ func countWrites(dial dialFunc) dialFunc {
 
 // usedConn records the connection of a request and how much had been written to it before.
 type usedConn struct {
-	grant  *gate
+	gate   *gate
 	stop   func() // ends the request unsent
 	conn   *countingConn
 	before int64
@@ -118,8 +126,8 @@ func (u *usedConn) trace() *httptrace.ClientTrace {
 			}
 			switch {
 			case u.conn != nil && !u.shared:
-				u.conn.grant.Store(u.grant)
-			case !u.grant.open(): // other requests write there too; HTTP/2 checks the context before it writes
+				u.conn.gate.Store(u.gate)
+			case u.gate.pass() != nil: // other requests write there too; HTTP/2 checks the context before it writes
 				u.stop()
 			}
 		},

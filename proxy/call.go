@@ -7,7 +7,6 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
-	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/quota"
 )
@@ -173,5 +172,5 @@ func waits(err error) bool {
 		return !noQuota.Never && !noQuota.Share
 	}
 	var busy *guard.BusyError
-	return errors.As(err, &busy) || errors.Is(err, providers.ErrStale)
+	return errors.As(err, &busy) || errors.Is(err, quota.ErrStale)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
-	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/quota"
 )
@@ -55,7 +54,7 @@ func (s *Server) refusal(err error, plan *guard.Plan) *wire.Error {
 		return e
 	case errors.As(err, &busy):
 		return wire.RateLimited("The provider is busy", max(busy.RetryAfter, time.Second))
-	case errors.Is(err, providers.ErrStale):
+	case errors.Is(err, quota.ErrStale):
 		return wire.RateLimited("The provider's rate limit is exhausted right now", time.Second)
 	case errors.Is(err, budget.ErrFull), capacity.IsFull(err):
 		return wire.StoreFull(fullPause, err)

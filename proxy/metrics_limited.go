@@ -9,7 +9,6 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
-	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
 	"github.com/llmguard/llmguard/quota"
 )
@@ -92,7 +91,7 @@ func (x *request) limitedBy() string {
 		return refused.Limit()
 	case errors.As(err, &full):
 		return byQueue
-	case err == nil, errors.As(err, &noQuota), errors.As(err, &busy), errors.Is(err, providers.ErrStale):
+	case err == nil, errors.As(err, &noQuota), errors.As(err, &busy), errors.Is(err, quota.ErrStale):
 		return byProvider // without an error of ours it is the provider's own answer
 	default:
 		return byOther

@@ -123,7 +123,7 @@ func (h *objectHandler) show(x *request, r *http.Request, op wire.Operation,
 	defer pace.Give(r.Context(), nil)
 	status, body, err := h.opts.Guard.Passthrough.Read(r.Context(), guard.Fetch{
 		Org: x.caller.Org, Note: n, Request: providers.Request{
-			Method: http.MethodGet, Path: op.Path + "/" + n.ID, Header: r.Header, Fresh: pace.Fresh,
+			Method: http.MethodGet, Path: op.Path + "/" + n.ID, Header: r.Header, Permit: pace.Permit,
 		},
 	})
 	switch {

@@ -161,16 +161,16 @@ func (h *objectHandler) send(x *request, r *http.Request, q *guard.ObjectRequest
 			return err
 		}
 		defer pace.Give(r.Context(), nil)
-		return h.sendNow(x, r, q, pace.Fresh)
+		return h.sendNow(x, r, q, pace.Permit)
 	}
 	call, err := g.Run(r.Context(), x.plan, guard.Attempt{
 		ID: x.id, Number: 1, Quota: pace,
-		Send: func(_ context.Context, c *guard.Call, _ http.ResponseWriter, fresh func() bool) error {
+		Send: func(_ context.Context, c *guard.Call, _ http.ResponseWriter, permit func() error) error {
 			if !later {
 				q.Call, x.call = c, c
 			}
-			err := h.sendNow(x, r, q, fresh)
-			pace.unused = errors.Is(err, providers.ErrStale)
+			err := h.sendNow(x, r, q, permit)
+			pace.unused = guard.NotSent(err)
 			return err
 		},
 	}, x)
@@ -180,9 +180,9 @@ func (h *objectHandler) send(x *request, r *http.Request, q *guard.ObjectRequest
 	return err
 }
 
-// sendNow calls the provider, unless the quota taken for it is no longer fresh.
-func (h *objectHandler) sendNow(x *request, r *http.Request, q *guard.ObjectRequest, fresh func() bool) error {
-	q.Request.Fresh = fresh
+// sendNow calls the provider if that is permitted when the first byte is to be written.
+func (h *objectHandler) sendNow(x *request, r *http.Request, q *guard.ObjectRequest, permit func() error) error {
+	q.Request.Permit = permit
 	_, err := h.opts.Guard.Objects.Send(r.Context(), x, q)
 	if spool.NoRoom(err) {
 		return noRoom(err)

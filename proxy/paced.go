@@ -50,8 +50,8 @@ func (p *paced) Take(ctx context.Context, _ *guard.Call) (err error) {
 	return nil
 }
 
-// Fresh implements guard.Quota.
-func (p *paced) Fresh() bool { return p.grant == nil || p.grant.Fresh() }
+// Permit implements guard.Quota.
+func (p *paced) Permit() error { return p.grant.Permit() }
 
 // Give implements guard.Quota.
 func (p *paced) Give(ctx context.Context, _ *guard.Call) {

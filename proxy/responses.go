@@ -49,7 +49,7 @@ func (rh *responseHandler) fetch(x *request, r *http.Request, id, verb string) e
 		status, err = rh.opts.Guard.Passthrough.Relay(r.Context(), x, guard.Fetch{
 			Org: x.caller.Org, Note: n, Request: providers.Request{
 				Method: r.Method, Path: wire.Responses.Path() + "/" + n.At() + verb, Query: r.URL.RawQuery, Header: r.Header,
-				Fresh: pace.Fresh,
+				Permit: pace.Permit,
 			},
 		})
 	}

@@ -162,10 +162,15 @@ type Claim struct {
 	cancel context.CancelCauseFunc
 }
 
-// Fresh reports whether the request may still be sent upstream. The claim carries a grant
-// of provider quota that goes stale after 500 ms; Start and Renew refresh it. Return a
-// stale claim as Requeue, Unused.
-func (c *Claim) Fresh() bool { return c.free || time.Since(c.born) < quota.GrantLife }
+// Permit returns quota.ErrStale if the request may no longer be sent upstream. The claim carries a
+// grant of provider quota that goes stale after 500 ms; Start and Renew refresh it. Return a stale
+// claim as Requeue, Unused.
+func (c *Claim) Permit() error {
+	if c.free || time.Since(c.born) < quota.GrantLife {
+		return nil
+	}
+	return quota.ErrStale
+}
 
 // Output returns the recorder for the answer of the started attempt. It is nil before
 // Start.

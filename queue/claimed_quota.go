@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/quota"
 )
 
@@ -70,7 +69,7 @@ func (q *claimedQuota) start(ctx context.Context) error {
 func (q *claimedQuota) renew(ctx context.Context) error {
 	q.queue.metrics.stale.WithLabelValues(q.claim.p.ID).Inc()
 	if q.claim.Renew(ctx) != nil {
-		return providers.ErrStale
+		return quota.ErrStale
 	}
 	return nil
 }
@@ -107,12 +106,12 @@ func (q *claimedQuota) end() {
 	}
 }
 
-// Fresh implements [guard.Quota].
-func (q *claimedQuota) Fresh() bool {
+// Permit implements [guard.Quota].
+func (q *claimedQuota) Permit() error {
 	if q.grant != nil {
-		return q.grant.Fresh()
+		return q.grant.Permit()
 	}
-	return q.claim.Fresh()
+	return q.claim.Permit()
 }
 
 // Give implements [guard.Quota]. The claim's own booking is used or returned with its

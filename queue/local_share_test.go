@@ -31,7 +31,7 @@ func TestTakeShare(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !a.Fresh() {
+	if a.Permit() != nil {
 		t.Error("a new grant is stale")
 	}
 	take("p", 100, "")

@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/tracing"
 	"github.com/llmguard/llmguard/internal/wire"
-	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/quota"
 )
 
 const (
@@ -340,7 +340,7 @@ func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err er
 		}
 	case err == nil:
 		v.Kind = Done
-	case errors.Is(err, providers.ErrStale):
+	case errors.Is(err, quota.ErrStale):
 		r.q.metrics.stale.WithLabelValues(c.p.ID).Inc()
 		return Verdict{Kind: Requeue, Unused: true, Refused: true}
 	case errors.As(err, &busy):

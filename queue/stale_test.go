@@ -28,17 +28,17 @@ func TestStartMakesAnOldGrantFresh(t *testing.T) {
 	e.at(now)
 	e.put(e.job("p", "acme", "alice", Async, 400))
 	c := e.prepared(&now, "p", 20*time.Second)
-	if c.Fresh() {
+	if c.Permit() == nil {
 		t.Error("fresh before it starts, after 20 s")
 	}
-	if err := c.Start(t.Context()); err != nil || !c.Fresh() {
-		t.Fatalf("start: %v, fresh %v", err, c.Fresh())
+	if err := c.Start(t.Context()); err != nil || c.Permit() != nil {
+		t.Fatalf("start: %v, then %v", err, c.Permit())
 	}
 	now += 30 * time.Second
 	e.at(now)
 	c.born = c.born.Add(-30 * time.Second)
-	if err := c.Renew(t.Context()); err != nil || !c.Fresh() || c.Job.Attempt != 1 {
-		t.Fatalf("renew: %v, fresh %v, attempt %d", err, c.Fresh(), c.Job.Attempt)
+	if err := c.Renew(t.Context()); err != nil || c.Permit() != nil || c.Job.Attempt != 1 {
+		t.Fatalf("renew: %v, then %v, attempt %d", err, c.Permit(), c.Job.Attempt)
 	}
 	counts := func(when string, want int64) {
 		t.Helper()
@@ -94,7 +94,7 @@ func TestGrantOfAFreePoolDoesNotAge(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(quota.GrantLife + time.Millisecond)
-	if !c.Fresh() || !g.Fresh() {
-		t.Errorf("fresh after an hour, and half a second: the job %v, the live call %v", c.Fresh(), g.Fresh())
+	if c.Permit() != nil || g.Permit() != nil {
+		t.Errorf("after an hour, and half a second: the job %v, the live call %v", c.Permit(), g.Permit())
 	}
 }

@@ -10,11 +10,11 @@ func TestGrantGoesStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &Grant{born: time.Now()}
 		time.Sleep(GrantLife - 1)
-		if !g.Fresh() {
+		if g.Permit() != nil {
 			t.Error("stale too early")
 		}
 		time.Sleep(1 * time.Nanosecond)
-		if g.Fresh() {
+		if g.Permit() == nil {
 			t.Error("fresh after 500 ms")
 		}
 	})

@@ -93,7 +93,7 @@ func TestAskIsTake(t *testing.T) {
 	t.Parallel()
 	r, srv := start(t, narrow, nil)
 	g, err := r.ask(t.Context(), "a").Wait(t.Context(), time.Minute)
-	if err != nil || g.Tokens != 1000 || !g.Fresh() {
+	if err != nil || g.Tokens != 1000 || g.Permit() != nil {
 		t.Fatal(g, err)
 	}
 	var busy *BusyError

@@ -56,9 +56,17 @@ type Grant struct {
 // Age returns how long ago the grant was made.
 func (g *Grant) Age() time.Duration { return time.Since(g.born) }
 
-// Fresh reports whether the request may still be written upstream. Give a stale grant back
-// unused.
-func (g *Grant) Fresh() bool { return g.free || g.Age() < GrantLife }
+// ErrStale means that the grant of a request was too old when the request was about to be written.
+var ErrStale = errors.New("the quota grant expired before the request was written")
+
+// Permit returns ErrStale if the request may no longer be written upstream; give the grant back
+// unused then. A nil Grant permits everything.
+func (g *Grant) Permit() error {
+	if g == nil || g.free || g.Age() < GrantLife {
+		return nil
+	}
+	return ErrStale
+}
 
 // BusyError refuses a live call because the quota has no room for it now.
 type BusyError struct {

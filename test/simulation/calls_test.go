@@ -57,7 +57,7 @@ func (w *world) take(ctx context.Context, c *call, d dice) *quota.Grant {
 		cancel()
 		c.p.alive()
 		switch {
-		case err == nil && g.Fresh():
+		case err == nil && g.Permit() == nil:
 			c.sending = w.send(c.p, tokens)
 			return g
 		case err == nil:

@@ -189,7 +189,7 @@ func (w *world) carry(ctx context.Context, p *process, claim *queue.Claim) queue
 	if h == nil {
 		return w.parked(j, c, refusal)
 	}
-	if err := claim.Start(ctx); err != nil || !claim.Fresh() {
+	if err := claim.Start(ctx); err != nil || claim.Permit() != nil {
 		p.alive()
 		w.giveBack(c, h)
 		return queue.Verdict{Kind: queue.Requeue, Wait: time.Second, Unused: true, Refused: err == nil}
