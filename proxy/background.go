@@ -157,6 +157,12 @@ func (rh *responseHandler) requestOf(ctx context.Context, job *queue.Job) (reque
 	return request, done, nil
 }
 
+// modelOf returns what the record of a job tells of its request, as JSON.
+func modelOf(job *queue.Job) []byte {
+	request, _ := json.Marshal(map[string]string{"model": job.Model}) // strings only: cannot fail
+	return request
+}
+
 // response returns a background response as JSON.
 func (rh *responseHandler) response(ctx context.Context, job *queue.Job) ([]byte, error) {
 	id := queue.ResponseID(job.ID)
@@ -173,10 +179,7 @@ func (rh *responseHandler) response(ctx context.Context, job *queue.Job) ([]byte
 	}
 	defer done()
 	if request == nil {
-		request, err = json.Marshal(map[string]string{"model": job.Model})
-		if err != nil {
-			return nil, err
-		}
+		request = modelOf(job)
 	}
 	status, failure := "in_progress", (*wire.Error)(nil)
 	switch job.State {

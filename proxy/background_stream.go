@@ -24,6 +24,7 @@ type backgroundStream struct {
 	room    spool.Room // memory for buffered events
 	attempt int        // attempt of the events sent so far
 	next    int64
+	begun   bool // the events of its own are written
 	final   bool
 	failed  bool // the answer is an error, not a stream
 }
@@ -54,7 +55,8 @@ func (rh *responseHandler) streamed(x *request, r *http.Request, job *queue.Job,
 	return rh.follow(ctx, t)
 }
 
-// begun writes the first events of a background response, which contain its request.
+// begun writes the header, and the first events of a background response whose request is still stored.
+// The others begin with the provider's first event, which echoes the request too.
 func (rh *responseHandler) begun(ctx context.Context, t *backgroundStream) error {
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -63,25 +65,39 @@ func (rh *responseHandler) begun(ctx context.Context, t *backgroundStream) error
 		return err
 	}
 	defer done()
-	x, job := t.x, t.job
-	h := x.Header()
+	h := t.x.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("X-Accel-Buffering", "no")
-	x.WriteHeader(http.StatusOK)
-	pending := wire.Pending(request, t.id, "queued", job.Created.Unix(), nil)
+	t.x.WriteHeader(http.StatusOK)
+	if request != nil {
+		err = t.begin(request)
+	}
+	if err != nil || t.x.flush() != nil {
+		return guard.ErrGone
+	}
+	return nil
+}
+
+// begin writes the first events once. They echo a request, or the response to it; nil if neither is known.
+func (t *backgroundStream) begin(echoed []byte) error {
+	if t.begun {
+		return nil
+	}
+	t.begun = true
+	if echoed == nil {
+		echoed = modelOf(t.job)
+	}
+	pending := wire.Pending(echoed, t.id, "queued", t.job.Created.Unix(), nil)
 	for i, kind := range []string{"response.created", "response.queued"} {
 		event, err := wire.ParseEvent([]byte(`{"type":"`+kind+`","sequence_number":0,"response":`+string(pending)+`}`), t.id)
 		if err != nil {
 			return err
 		}
 		if int64(i) > t.after {
-			if _, err := x.Write(event.Append(nil, int64(i))); err != nil {
-				return guard.ErrGone
+			if _, err := t.x.Write(event.Append(nil, int64(i))); err != nil {
+				return err
 			}
 		}
-	}
-	if x.flush() != nil {
-		return guard.ErrGone
 	}
 	return nil
 }
@@ -150,7 +166,13 @@ func (t *backgroundStream) tell() error {
 			return nil
 		}
 		e, err := wire.ParseEvent(wire.EventData(raw), t.id)
-		if err != nil || e.Kind == "" || e.Kind == "response.created" {
+		if err != nil || e.Kind == "" {
+			continue
+		}
+		if err := t.begin(e.Response); err != nil {
+			return err
+		}
+		if e.Kind == "response.created" {
 			continue
 		}
 		number := e.Sequence + 1
@@ -186,6 +208,9 @@ func (t *backgroundStream) end(ctx context.Context) error {
 // fail ends the stream with an error.
 func (t *backgroundStream) fail(e *wire.Error) error {
 	t.final, t.x.err = true, e
+	if err := t.begin(nil); err != nil {
+		return err
+	}
 	_, err := t.x.Write(e.Frame(wire.Responses, t.next))
 	return err
 }

@@ -56,6 +56,36 @@ func TestKeyBackground(t *testing.T) {
 	}
 }
 
+// TestStreamOfAForgottenRequest: the events of a background response echo its request also after that was deleted.
+func TestStreamOfAForgottenRequest(t *testing.T) {
+	r := newRig(t, queue.Pool{}, nil)
+	r.worker(nil)
+	create := func(input string) (answer, string) {
+		t.Helper()
+		a := r.call("POST", "/v1/responses", `{"model":"gpt-4o","max_output_tokens":20,"background":true,"stream":true,`+
+			`"instructions":"Be brief","metadata":{"a":"b"},"service_tier":"default","temperature":0.5,"input":"`+input+`"}`)
+		return a, "/v1/responses/" + queue.ResponseID(a.header.Get(headerJob)) + "?stream=true"
+	}
+	answered, path := create("[fake: output=5] hi")
+	_, failed := create("[fake: status=400] hi")
+	for _, request := range r.rdb.Keys(t.Context(), "lg:*:in").Val() { // a worker deletes those of answered calls
+		r.rdb.Del(t.Context(), request)
+	}
+
+	late := r.call("GET", path, "")
+	if late.body != answered.body || strings.Count(late.body, `"instructions":"Be brief"`) < 3 {
+		t.Errorf("got\n%s\nwant\n%s", late.body, answered.body)
+	}
+	rest := r.call("GET", path+"&starting_after=0", "").body
+	if !strings.HasPrefix(rest, "event: response.queued\n") || !strings.HasSuffix(late.body, rest) {
+		t.Errorf("got %s after the first event", rest)
+	}
+	late = r.call("GET", failed, "") // only its record is left
+	if strings.Count(late.body, `"model":"gpt-4o"`) != 2 || strings.Count(late.body, "event: error") != 1 {
+		t.Errorf("got %s, want two events with the model, and an error", late.body)
+	}
+}
+
 // TestLateErrorIsNumbered: a stream of Responses that fails in the queue after part of it was sent,
 // in the middle of an event, ends with the next event.
 func TestLateErrorIsNumbered(t *testing.T) {
