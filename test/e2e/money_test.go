@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -67,7 +68,7 @@ func bill(t *testing.T, records []fakeprovider.Record) pricing.Nano {
 		if r.Reported == "" {
 			continue
 		}
-		price, err := catalogue.Lookup("openai", r.AnswerModel, r.At)
+		price, err := catalogue.Lookup("openai", cmp.Or(r.AnswerModel, r.Model), r.At)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,11 +213,13 @@ func TestExactBill(t *testing.T) {
 	for i := range bodies {
 		model := models[rng.IntN(len(models))]
 		text := strings.Repeat("word and number 17, ", rng.IntN(60)) + fmt.Sprint(i)
-		switch extra := fmt.Sprintf(`"max_completion_tokens":%d`, 50+rng.IntN(200)); rng.IntN(5) {
+		switch extra := fmt.Sprintf(`"max_completion_tokens":%d`, 50+rng.IntN(200)); rng.IntN(6) {
 		case 0:
 			bodies[i] = fmt.Sprintf(`{"model":"text-embedding-3-small","input":[%q,"and more"]}`, text)
 		case 1:
 			bodies[i] = chat(model, text, extra+`,"stream":true`)
+		case 5:
+			bodies[i] = fmt.Sprintf(`{"model":"text-embedding-3-small","query":"number 17","documents":[%q,{"text":"and more"}]}`, text)
 		case 2:
 			bodies[i] = chat(model, text, extra+`,"stream":true,"stream_options":{"include_usage":true}`)
 		case 3:
@@ -231,7 +234,10 @@ func TestExactBill(t *testing.T) {
 		wg.Go(func() {
 			for body := range work {
 				path := "/chat/completions"
-				if strings.Contains(body, "embedding") {
+				switch {
+				case strings.Contains(body, `"documents"`):
+					path = "/rerank"
+				case strings.Contains(body, "embedding"):
 					path = "/embeddings"
 				}
 				if a := post(p.URL+path, s.keys["alice"], body); a.status != http.StatusOK || a.err != nil {
