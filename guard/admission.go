@@ -37,14 +37,14 @@ func newAdmission(g *Guard, share int) *admission {
 // While the store is unavailable, the org's OnStoreFailure decides. A full store counts as
 // available: it refuses the call whatever that setting says. Errors are *Refusal, *StoppedError, *BrakedError,
 // *capacity.FullError, or wrap budget.ErrUnavailable.
-func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int, jobID string) (*Call, error) {
+func (ad *admission) begin(ctx context.Context, p *Plan, a *Attempt) (*Call, error) {
 	if err := ad.guard.Stopped(p.Caller.Org.ID); err != nil {
 		return nil, err
 	}
 	if err := ad.guard.brakes.check(p); err != nil {
 		return nil, err
 	}
-	if p.Max.Cost == 0 && jobID == "" { // no limit in money bounds what it leaves; a job counts it
+	if p.Max.Cost == 0 && a.JobID == "" { // no limit in money bounds what it leaves; a job counts it
 		o := p.Caller.Org
 		err := ad.outage.Reach(ctx, o, []string{o.ID}, func(ctx context.Context) error {
 			return ad.guard.records.Admit(ctx, o.ID, freeCallBytes(p), endedHoldLife)
@@ -53,12 +53,12 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 			return nil, err
 		}
 	}
-	c := newCall(ad.guard, p, id, attempt)
-	c.JobID = jobID
+	c := newCall(ad.guard, p, a.ID, a.Number)
+	c.JobID, c.Class, c.Alias, c.Cache = a.JobID, a.Class, a.Alias, string(a.cache)
 	who := ad.budget.Place(ledger.Call{
-		ID: id, Attempt: attempt, Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key,
+		ID: a.ID, Attempt: a.Number, Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key,
 		IP: p.Caller.IP, Model: p.Request.Model, Provider: p.Target.Provider.ID,
-		Endpoint: string(p.Request.Endpoint), PriceVersion: p.Price.Version, JobID: jobID, Batch: p.Caller.Batch,
+		Endpoint: string(p.Request.Endpoint), PriceVersion: p.Price.Version, JobID: a.JobID, Batch: p.Caller.Batch,
 		Labels: p.Caller.Labels, Request: p.Fingerprint, Run: p.Caller.Run,
 	})
 	// A caller that hangs up must not abort a hold that may have been applied.
@@ -73,7 +73,7 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 		// A full store still answers. Callers can fill it, so that must not disable
 		// any budget.
 		gone := errors.Is(err, budget.ErrUnavailable) && !errors.Is(err, budget.ErrFull)
-		if gone && p.Caller.Org.WithoutStore() && jobID == "" { // jobs are in the store themselves
+		if gone && p.Caller.Org.WithoutStore() && a.JobID == "" { // jobs are in the store themselves
 			return ad.beginWithout(ctx, c, who, asked)
 		}
 		if gone && asked {
@@ -82,6 +82,9 @@ func (ad *admission) begin(ctx context.Context, p *Plan, id string, attempt int,
 		return nil, p.refusal(err)
 	}
 	c.holds(hold, p.start)
+	if !a.Created.IsZero() {
+		c.Waited = max(hold.At.Sub(a.Created), 0) // both are on Redis's clock
+	}
 	if err := ad.guard.brakes.judge(ctx, c); err != nil {
 		return nil, err
 	}

@@ -31,13 +31,13 @@ type cacheUse struct {
 	room  int64         // spool memory taken for found
 	copy  *spool.Copy   // of the provider's answer, to be stored; nil if it is not stored
 
-	waited time.Duration // for Redis
+	waited time.Duration // for Redis, since the request was read
 }
 
 // useCache looks for an answer to the request in the cache of its org, as org and request allow.
 // Whatever fails counts as a miss. The result must be closed.
 func (g *Guard) useCache(ctx context.Context, p *Plan, a *Attempt) *cacheUse {
-	u := &cacheUse{guard: g, plan: p, org: p.Caller.Org}
+	u := &cacheUse{guard: g, plan: p, org: p.Caller.Org, waited: p.kept.waited}
 	wish, err := ParseCacheWish(a.Header, u.org)
 	if g.cache == nil || err != nil || !wish.uses(u.org.Cache) {
 		return u
@@ -85,7 +85,7 @@ func (u *cacheUse) find(ctx context.Context, most time.Duration) {
 	defer cancel()
 	began := time.Now()
 	found, err := g.cache.Get(ctx, u.org.ID, u.id)
-	u.waited = time.Since(began)
+	u.waited += time.Since(began)
 	switch {
 	case err != nil:
 		g.cache.Note(cache.Failed)
@@ -134,11 +134,14 @@ func (p *Plan) cacheID(a *Attempt) string {
 // answer makes a call with the answer that was found, for the org's share of the original's cost and
 // without the provider's quota. A job's attempt starts as usual, because its claim may be lost.
 func (u *cacheUse) answer(ctx context.Context, a *Attempt, w http.ResponseWriter) (*Call, error) {
-	c, err := a.begin(ctx, u.hit(), u, u.guard.admission.beginHit)
+	began := time.Now()
+	c, err := u.guard.admission.beginHit(ctx, u.hit(), a)
 	if err != nil {
 		return nil, err
 	}
-	defer a.end(ctx, c)
+	c.watch.redis(began)
+	c.watch.Redis += u.waited
+	defer c.finish(ctx)
 	if a.Quota != nil {
 		if err := c.take(ctx, a.Quota); err != nil {
 			return c, err
@@ -148,7 +151,7 @@ func (u *cacheUse) answer(ctx context.Context, a *Attempt, w http.ResponseWriter
 	if err := u.guard.Stopped(u.org.ID); err != nil {
 		return c, err
 	}
-	began := time.Now()
+	began = time.Now()
 	c.Result = Result{Outcome: Cached, Status: u.found.Status, Cost: c.Plan.Max.Cost, Ended: true}
 	if a.Sent != nil {
 		a.Sent()
@@ -171,14 +174,14 @@ func (u *cacheUse) hit() *Plan {
 }
 
 // beginHit begins a call that is answered from the cache. A live one waits for a slot.
-func (ad *admission) beginHit(ctx context.Context, p *Plan, a Attempt) (*Call, error) {
+func (ad *admission) beginHit(ctx context.Context, p *Plan, a *Attempt) (*Call, error) {
 	if a.Quota == nil {
 		if err := Turn(ctx, ad.holds, a.Patience); err != nil {
 			return nil, err
 		}
 		defer func() { <-ad.holds }()
 	}
-	return ad.begin(ctx, p, a.ID, a.Number, a.JobID)
+	return ad.begin(ctx, p, a)
 }
 
 // cachedCost returns a share of the original cost, rounded up to a nano-dollar.

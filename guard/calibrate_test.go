@@ -104,7 +104,7 @@ func (l *learner) billed(p *Plan, usage string) *Call {
 		l.t.Fatal(err)
 	}
 	l.fake.ScriptModel(p.Target.Model, fakeprovider.Behaviour{RawUsage: usage, Output: counts.Output})
-	c, err := l.admission.begin(ctx, p, wire.NewCallID(), 0, "")
+	c, err := l.admission.begin(ctx, p, &Attempt{ID: wire.NewCallID(), Number: 0})
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -155,7 +155,7 @@ func TestGoneWhileHolding(t *testing.T) {
 	for range 50 {
 		ctx, cancel := context.WithCancel(t.Context())
 		go cancel()
-		c, err := r.guard.admission.begin(ctx, p, wire.NewCallID(), 1, "")
+		c, err := r.guard.admission.begin(ctx, p, &Attempt{ID: wire.NewCallID(), Number: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +199,7 @@ func TestStoreGone(t *testing.T) {
 	}
 	c.End(t.Context())
 	// A call whose hold is uncertain is not forwarded, and the hold is released.
-	if _, err := r.guard.admission.begin(t.Context(), c.Plan, wire.NewCallID(), 1, ""); err == nil {
+	if _, err := r.guard.admission.begin(t.Context(), c.Plan, &Attempt{ID: wire.NewCallID(), Number: 1}); err == nil {
 		t.Error("a call was admitted without a store")
 	}
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)

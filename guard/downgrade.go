@@ -11,8 +11,8 @@ import (
 // beginOr is begin, except that a call that is over a limit is begun with the downgrade
 // model of its org if that fits. On error nothing is held, and the error is the one of the
 // two that passes sooner. A job stays in the pool whose quota it was given.
-func (ad *admission) beginOr(ctx context.Context, p *Plan, a Attempt) (*Call, error) {
-	call, err := ad.begin(ctx, p, a.ID, a.Number, a.JobID)
+func (ad *admission) beginOr(ctx context.Context, p *Plan, a *Attempt) (*Call, error) {
+	call, err := ad.begin(ctx, p, a)
 	var refused *Refusal
 	if err == nil || !errors.As(err, &refused) || refused.Away {
 		return call, err
@@ -21,7 +21,9 @@ func (ad *admission) beginOr(ctx context.Context, p *Plan, a Attempt) (*Call, er
 	if other == nil || a.JobID != "" && other.Target.Pool != p.Target.Pool {
 		return nil, err
 	}
-	call, otherErr := ad.begin(ctx, other, a.ID, a.Number+1, a.JobID)
+	next := *a
+	next.Number++
+	call, otherErr := ad.begin(ctx, other, &next)
 	if otherErr == nil {
 		return call, nil
 	}

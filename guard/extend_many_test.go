@@ -44,7 +44,7 @@ func TestManyGrow(t *testing.T) {
 	}
 	// What the cut streams did not use is available to the next call.
 	if left := amount - charged; left > input+step {
-		c, err := r.guard.admission.begin(t.Context(), r.plan(prompt("gpt-4o", "hi", streamed)), wire.NewCallID(), 1, "")
+		c, err := r.guard.admission.begin(t.Context(), r.plan(prompt("gpt-4o", "hi", streamed)), &Attempt{ID: wire.NewCallID(), Number: 1})
 		if err != nil {
 			t.Fatalf("with %d tokens left: got %v, want that a call begins", left, err)
 		}

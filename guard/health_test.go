@@ -55,7 +55,7 @@ func TestLateProcessIsNoOutage(t *testing.T) {
 	held, refused := 0, 0
 	for range callers {
 		wg.Go(func() {
-			call, err := g.admission.begin(t.Context(), plan, wire.NewCallID(), 1, "")
+			call, err := g.admission.begin(t.Context(), plan, &Attempt{ID: wire.NewCallID(), Number: 1})
 			mu.Lock()
 			defer mu.Unlock()
 			var over *Refusal
@@ -109,7 +109,7 @@ func TestOutageEndsWithoutCalls(t *testing.T) {
 		reports(mode, 0)
 		replicas("1") // Redis answers, and refuses every write
 		for range 3 { // as many failures open the circuit
-			_, err := g.admission.begin(t.Context(), r.plan(prompt("gpt-4o", "hi", `"max_tokens":5`)), wire.NewCallID(), 1, "")
+			_, err := g.admission.begin(t.Context(), r.plan(prompt("gpt-4o", "hi", `"max_tokens":5`)), &Attempt{ID: wire.NewCallID(), Number: 1})
 			if err == nil { // without a journal on disk, no mode admits calls
 				t.Errorf("%s: a call was admitted", mode)
 			}
@@ -127,7 +127,7 @@ func TestSilentStoreFailsClosed(t *testing.T) {
 	r := newRig(t, budget.Limit{ID: "n", Subject: budget.Org, Metric: budget.Requests, Shape: budget.Shape{Kind: budget.Window, Amount: 5, Window: time.Hour}})
 	g := r.impatient(func(rdb redis.UniversalClient) budget.Scripts { return redisconn.Pipelined(redistest.DB(rdb)) })
 	plan := r.plan(prompt("gpt-4o", "hi", `"max_tokens":5`))
-	call, err := g.admission.begin(t.Context(), plan, wire.NewCallID(), 1, "")
+	call, err := g.admission.begin(t.Context(), plan, &Attempt{ID: wire.NewCallID(), Number: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestSilentStoreFailsClosed(t *testing.T) {
 	if err := r.redis.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	_, err = g.admission.begin(t.Context(), plan, wire.NewCallID(), 1, "")
+	_, err = g.admission.begin(t.Context(), plan, &Attempt{ID: wire.NewCallID(), Number: 1})
 	if !errors.Is(err, budget.ErrUnavailable) || g.Outage.Away()[Deny] != 1 {
 		t.Errorf("got %v, away for %v orgs; want it unavailable for 1", err, g.Outage.Away())
 	}
@@ -143,7 +143,7 @@ func TestSilentStoreFailsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 6000 {
-		if call, err = g.admission.begin(t.Context(), plan, wire.NewCallID(), 1, ""); err == nil {
+		if call, err = g.admission.begin(t.Context(), plan, &Attempt{ID: wire.NewCallID(), Number: 1}); err == nil {
 			call.End(t.Context())
 			return
 		}

@@ -23,7 +23,7 @@ type liveQuota struct {
 // begin waits for a slot and begins a call. If the hold will probably succeed, it requests
 // quota at the same time, so that both need one round trip to Redis. That quota is returned
 // if the call does not begin with this plan.
-func (q *liveQuota) begin(ctx context.Context, p *Plan, a Attempt) (*Call, error) {
+func (q *liveQuota) begin(ctx context.Context, p *Plan, a *Attempt) (*Call, error) {
 	g := q.guard
 	if err := Turn(ctx, g.admission.holds, a.Patience); err != nil {
 		return nil, err

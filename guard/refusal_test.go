@@ -28,7 +28,7 @@ func tokens(id string, amount int64) budget.Limit {
 // refused asserts that a body is refused.
 func (r *rig) refused(body string) *Refusal {
 	r.t.Helper()
-	c, err := r.guard.admission.begin(r.t.Context(), r.plan(body), wire.NewCallID(), 1, "")
+	c, err := r.guard.admission.begin(r.t.Context(), r.plan(body), &Attempt{ID: wire.NewCallID(), Number: 1})
 	var e *Refusal
 	if !errors.As(err, &e) {
 		if err == nil {

@@ -167,7 +167,7 @@ func (r *rig) plan(body string) *Plan {
 
 func (r *rig) begin(p *Plan) *Call {
 	r.t.Helper()
-	c, err := r.guard.admission.begin(r.t.Context(), p, wire.NewCallID(), 1, "")
+	c, err := r.guard.admission.begin(r.t.Context(), p, &Attempt{ID: wire.NewCallID(), Number: 1})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/cache"
 	"github.com/llmguard/llmguard/quota"
 )
 
@@ -54,6 +55,8 @@ type Attempt struct {
 	// Sent is called once the request has been sent and its body is no longer needed.
 	// It may be nil.
 	Sent func()
+
+	cache cache.Outcome // of its request; "" if it does not use the response cache
 }
 
 // staleTries is how often a call requests quota because its grant went stale before the
@@ -72,6 +75,7 @@ const staleTries = 3
 func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWriter) (*Call, error) {
 	use := g.useCache(ctx, p, &a)
 	defer use.close()
+	a.cache = use.state
 	if use.found != nil {
 		return use.answer(ctx, &a, w)
 	}
@@ -80,11 +84,14 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 		live := &liveQuota{guard: g, lane: a.Lane, priority: a.Priority}
 		q, hold = live, live.begin
 	}
-	c, err := a.begin(ctx, p, use, hold)
+	began := time.Now()
+	c, err := hold(ctx, p, &a)
 	if err != nil {
 		return nil, err
 	}
-	defer a.end(ctx, c)
+	c.watch.redis(began)
+	c.watch.Redis += use.waited
+	defer c.finish(ctx)
 	w = &timedWriter{ResponseWriter: w, watch: &c.watch}
 	t := use.record(c, w)
 	if t != nil {
@@ -93,34 +100,6 @@ func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWrit
 	err = a.send(ctx, c, q, w)
 	use.store(ctx, c, t)
 	return c, err
-}
-
-// holder begins the call of an attempt: it holds what the plan may cost.
-type holder func(context.Context, *Plan, Attempt) (*Call, error)
-
-// begin begins the attempt's call, and adds what is known of it by then.
-func (a *Attempt) begin(ctx context.Context, p *Plan, use *cacheUse, hold holder) (*Call, error) {
-	began := time.Now()
-	c, err := hold(ctx, p, *a)
-	if err != nil {
-		return nil, err
-	}
-	c.watch.redis(began)
-	c.watch.Redis += use.waited + p.kept.waited
-	if !a.Created.IsZero() {
-		c.Waited = max(c.Hold.At.Sub(a.Created), 0) // both are on Redis's clock
-	}
-	c.Class, c.Alias, c.Cache = a.Class, a.Alias, string(use.state)
-	return c, nil
-}
-
-// end settles the attempt's call, or voids it.
-func (a *Attempt) end(ctx context.Context, c *Call) {
-	if a.JobID == "" {
-		c.End(ctx)
-	} else {
-		c.EndNow(ctx)
-	}
 }
 
 // send takes quota and sends the request, a few times if the grant goes stale before the first byte is

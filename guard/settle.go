@@ -172,6 +172,15 @@ func (c *Call) EndNow(ctx context.Context) {
 	})
 }
 
+// finish ends the call: a live one soon, a job's now.
+func (c *Call) finish(ctx context.Context) {
+	if c.JobID == "" {
+		c.End(ctx)
+	} else {
+		c.EndNow(ctx)
+	}
+}
+
 func (c *Call) ending() budget.Settle {
 	r := &c.Result
 	if r.void() {

@@ -199,15 +199,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h["X-Request-Id"], h["Cache-Control"], h["X-Content-Type-Options"] = values[:1:1], values[1:2:2], values[2:]
 	s.allowOrigin(h, r)
 	defer x.dropTrailer()
-	if err := s.answer(x, r); err != nil {
+	if err := s.dispatch(x, r); err != nil {
 		x.fail(err)
 	}
-}
-
-// answer serves a request to its end.
-func (s *Server) answer(x *request, r *http.Request) error {
-	defer s.repeats.decide(x)
-	return s.dispatch(x, r)
 }
 
 // spoken returns the endpoint whose API the caller speaks: Messages by its path or its headers, else "".
@@ -223,8 +217,9 @@ func lacking(scope string) error {
 	return wire.Forbidden("missing_scope", "This API key lacks the scope %s, which this request requires", scope)
 }
 
-// dispatch determines the route and, except for open routes, the caller.
+// dispatch determines the route and, except for open routes, the caller, and serves the request.
 func (s *Server) dispatch(x *request, r *http.Request) error {
+	defer s.repeats.decide(x)
 	r, x.deployment = fromAzure(asGet(r))
 	route, arg, err := s.match(r)
 	x.arrival = guard.Arrival{Class: route.class(r.Method), Method: r.Method, Path: "/v1" + plainPath(r.URL.Path)}
