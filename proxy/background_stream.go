@@ -150,7 +150,11 @@ func (t *backgroundStream) take(ctx context.Context, e queue.Event) error {
 		if err := t.events.Feed(e.Data); err != nil {
 			return t.fail(wire.BadGateway("The provider's stream contains an event that is too large", err))
 		}
-		if err := t.room.Resize(ctx, t.events.Held()); err != nil {
+		held := t.events.Held()
+		if !t.begun { // the first events repeat it
+			held *= requestCopies
+		}
+		if err := t.room.Resize(ctx, held); err != nil {
 			return t.fail(noRoom(err))
 		}
 		return t.tell()
