@@ -34,6 +34,9 @@ func (e *estimator) estimate() error {
 		return err
 	}
 	p.Input = input
+	if p.counts {
+		p.Input, p.counted = 0, input
+	}
 	p.Output, err = e.outputBound()
 	if err != nil {
 		return err
@@ -196,7 +199,7 @@ func (e *estimator) quotaTokens() int64 {
 func (e *estimator) input() (int64, error) {
 	p := e.plan
 	r, model := p.sent, p.Target.Model
-	if p.free {
+	if p.free && !p.counts {
 		return 0, nil
 	}
 	if count := meters[r.Endpoint].input; count != nil {

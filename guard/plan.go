@@ -48,6 +48,8 @@ type Plan struct {
 
 	standard wire.Standard // of the headers that report its limits
 
+	counts           bool  // it counts tokens, and is answered here
+	counted          int64 // those tokens
 	cached           bool  // it is answered from the response cache
 	free             bool  // only the request itself is counted
 	audioIn, imageIn int64 // tokens, parts of Input

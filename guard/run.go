@@ -73,6 +73,9 @@ const staleTries = 3
 // may wait and run later. For other errors see Forward. The end of a job's call is written,
 // or kept in the journal, when Run returns; that of a live call soon after.
 func (g *Guard) Run(ctx context.Context, p *Plan, a Attempt, w http.ResponseWriter) (*Call, error) {
+	if p.counts {
+		return g.answerCount(ctx, p, &a, w)
+	}
 	use := g.useCache(ctx, p, &a)
 	defer use.close()
 	a.cache = use.state

@@ -23,14 +23,15 @@ func (p *Plan) translated() bool { return p.sent != p.Request }
 func (p *Plan) translate() error {
 	r, to := p.Request, p.Target.Provider.Wire(p.Request.Endpoint)
 	p.sent = r
-	if to == "" {
+	p.counts = to == "" && r.Endpoint == wire.MessagesTokens
+	if to == "" && !p.counts {
 		return wire.BadRequest("model", "unsupported_endpoint",
 			"/v1%s is not available for this model: its provider does not have it", r.Endpoint.Path())
 	}
 	if r.Endpoint == wire.Responses && p.kept.provider != "" && (to != r.Endpoint) != p.kept.here {
 		return notOwned(r.Refs[0]) // the provider's setting has changed since
 	}
-	if to == r.Endpoint {
+	if to == r.Endpoint || p.counts {
 		return nil
 	}
 	if r.Endpoint != wire.Responses || to != wire.ChatCompletions {
