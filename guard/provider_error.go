@@ -106,7 +106,7 @@ func (e *upstreamCall) relayError(w http.ResponseWriter, resp *http.Response, f 
 		return refusal
 	}
 	if c.Plan.translated() {
-		refusal.Param = responses.Param(chat.Param(refusal.Param))
+		refusal.Param = responses.Names.Param(chat.Names.Field(refusal.Param))
 		answer = refusal.JSON()
 	}
 	c.Result.Refusal = refusal

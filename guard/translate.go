@@ -38,15 +38,15 @@ func (p *Plan) translate() error {
 		return wire.BadRequest("model", "unsupported_endpoint",
 			"/v1%s is not available for this model: its provider has only /v1%s", r.Endpoint.Path(), to.Path())
 	}
-	o := responses.Options{Lacks: chat.Lacks, Items: p.kept.items}
+	o := neutral.Options{Lacks: chat.Lacks, Items: p.kept.items}
 	for _, t := range p.kept.turns {
-		o.Turns = append(o.Turns, responses.Turn{Input: t.Input, Output: responses.Output(t.Response)})
+		o.Turns = append(o.Turns, neutral.Turn{Input: t.Input, Output: responses.Output(t.Response)})
 	}
 	asked, err := responses.Request(r, o)
 	if err != nil {
 		return err
 	}
-	body, err := chat.Body(asked, p.chatLimitField(), o.Size(r))
+	body, err := chat.Body(asked, neutral.Form{LimitField: p.chatLimitField(), Size: o.Size(r)})
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (p *Plan) translate() error {
 	var refused *wire.Error
 	if errors.As(err, &refused) {
 		named := *refused
-		named.Param = responses.Param(chat.Param(refused.Param))
+		named.Param = responses.Names.Param(chat.Names.Field(refused.Param))
 		return &named
 	}
 	return err
@@ -117,9 +117,9 @@ func unkept(ref wire.Ref, err error) error {
 // wires returns what translates the answer of a translated call.
 func (e *upstreamCall) wires(streams bool) (neutral.Reader, neutral.Writer) {
 	c := e.call
-	r := responses.Reply{Request: c.Plan.Request, ID: c.Alias}
+	r := neutral.Reply{Request: c.Plan.Request, ID: c.Alias}
 	if r.ID == "" {
-		r.ID = responses.NewID("resp_")
+		r.ID = neutral.NewID("resp_")
 	}
 	if c.Plan.Request.Store && c.guard.turns != nil {
 		r.Final = func(response []byte) { e.keep(r.ID, response) }

@@ -7,15 +7,15 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// The kinds of events in addition to Text and Call. Text, Reasoning, Refusal and Arguments carry a piece of
-// text. A signature of reasoning would be one more kind.
+// The kinds of events in addition to Text, Call, Reasoning and Redacted. Text, Reasoning, Refusal and
+// Arguments carry a piece of text; Redacted has all its data as Text.
 const (
-	Begin     Kind = 100 + iota // Head: what is known of the answer so far; an answer begins with it
-	Reasoning                   // Text
+	Begin     Kind = 100 + iota // Head: what is known of the answer so far; only Count may be before it
+	Signature                   // Text, whole, of the reasoning before it, or of one that is not shown
 	Refusal                     // Text
 	Arguments                   // Text, of the call with number Call
 	Count                       // Usage, cumulative; nil if it cannot be read
-	Stop                        // Reason
+	Stop                        // Reason, and Text: the sequence that stopped it, or why it was filtered; may be nil
 	Failure                     // Err, in place of the rest
 	End                         // nothing follows
 )
@@ -36,32 +36,21 @@ type Event struct {
 
 // Head is what an answer says of itself; absent values are zero.
 type Head struct {
-	Model, Tier Raw
-	Created     int64 // Unix time in seconds
+	ID, Model, Tier Raw
+	Created         int64 // Unix time in seconds
 }
 
 // Reason is why an answer ended.
 type Reason string
 
-// The reasons. Any other end is Done, such as a stop sequence or the end of a turn with tool calls.
+// The reasons. Done is any other end, such as the end of a turn with tool calls.
 const (
 	Done     Reason = ""
+	Sequence Reason = "sequence" // one of the request's Stop
 	Length   Reason = "length"   // the limit of tokens
-	Filtered Reason = "filtered" // the provider's content filter
+	Filtered Reason = "filtered" // the provider's content filter, or the model's refusal
 	Failed   Reason = "failed"
 )
-
-// Usage has the provider's numbers; whether they can be billed is decided elsewhere. Wires convert it
-// to and from a type with the same fields and their own names.
-type Usage struct {
-	Input         Raw
-	InputDetails  Raw // object of counts that are parts of Input
-	Output        Raw
-	OutputDetails Raw
-	Total         Raw
-	CacheRead     Raw // if InputDetails does not have it; what was written to a cache would be next to it
-	More          Raw // object of what else the provider reports
-}
 
 // Reader translates what a provider sends to events.
 type Reader interface {
@@ -83,7 +72,7 @@ type Writer interface {
 	Out() *bytes.Buffer
 	// Full reports whether the answer is too long, which ends it.
 	Full() bool
-	// Held returns how many bytes of memory the writer holds, Out excepted.
+	// Held returns how many bytes of memory the writer of a stream holds, Out excepted.
 	Held() int
 }
 

@@ -7,6 +7,8 @@
 package neutral
 
 import (
+	"slices"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -28,14 +30,18 @@ type Request struct {
 	Choice   Choice
 	Parallel Raw
 	Format   Format
-	// Effort is how much to think; "" for the model's default. A budget of tokens for it, as other
-	// wires have one, would be a field here.
+	// Effort is how much to think: "none", "minimal", "low", "medium", "high", "xhigh" or "max"; "" for
+	// the model's default. Budget is the most tokens to think, for models that know no effort; 0 if not
+	// given.
 	Effort    string
+	Budget    int64
 	Verbosity Raw
 	// Limit is the most tokens of output; -1 for no limit.
 	Limit int64
+	// Stop is an array of texts that end the output, and that are not part of it.
+	Stop Raw
 
-	Stream, Temperature, TopP, User, ServiceTier Raw
+	Stream, Temperature, TopP, TopK, User, ServiceTier Raw
 
 	// More is an object of members that the caller's API does not define. Every provider gets them.
 	More Raw
@@ -48,17 +54,39 @@ const (
 	ParamLimit    = "Limit"
 	ParamFormat   = "Format"
 	ParamEffort   = "Effort"
+	ParamStop     = "Stop"
+	ParamUser     = "User"
 )
 
-// Lacks completes the sentence that refuses what a provider's wire cannot express: it says what the
-// provider supports instead. The first wire that can express more than chat completions, such as
-// files by id or images in a tool's result, makes it a struct with a field for each of these.
-type Lacks string
+// Pass adds the members to More that the caller's API does not define. Those that chat completions
+// define are refused, because the provider would interpret them.
+func (q *Request) Pass(r *wire.Request) error {
+	for _, name := range r.Unknown {
+		if wire.OfChat(name) {
+			return wire.BadRequest(name, "unknown_parameter", "Unknown parameter: '%s'. It is a parameter of chat "+
+				"completions.", name)
+		}
+		if v := r.Member(name); v != nil {
+			q.More = With(q.More, name, v)
+		}
+	}
+	return nil
+}
 
-// Refuse returns the error for something that the provider's wire has no equivalent for.
-func (l Lacks) Refuse(param, what string) error {
-	return wire.BadRequest(param, "unsupported_parameter",
-		"%s cannot be used with this model: its provider %s", what, string(l))
+// Say adds a message.
+func (q *Request) Say(role Role, parts ...Part) {
+	q.Messages = append(q.Messages, Message{Role: role, Parts: parts})
+}
+
+// Answers returns the message of the assistant that the conversation ends with, which it adds if it
+// ends with another.
+func (q *Request) Answers() *Message {
+	n := len(q.Messages)
+	if n == 0 || q.Messages[n-1].Role != RoleAssistant {
+		q.Say(RoleAssistant)
+		n++
+	}
+	return &q.Messages[n-1]
 }
 
 // Role is whose message it is.
@@ -75,38 +103,48 @@ const (
 // Message is what one side says. An assistant's message has all tool calls until their results.
 type Message struct {
 	Role Role
-	// CallID names the call whose result a tool's message is.
+	// CallID names the call whose result a tool's message is. Failed means that the call failed, and
+	// Cache is a mark for a provider's cache.
 	CallID Raw
+	Failed bool
+	Cache  Raw
 	Parts  []Part
 }
 
 // Kind is the kind of a content part, or of an event.
 type Kind int
 
-// The kinds of parts. Reasoning of earlier turns is hidden, so it is no part; with a signature, as
-// other wires have it, it would be one.
+// The kinds of parts, which are also kinds of events.
 const (
-	Text  Kind = iota // Text
-	Image             // URL and Detail
-	File              // Data and Name
-	Audio             // Data, an object with data and format
-	Call              // CallID, Name and Arguments, of an assistant
+	Text      Kind = iota // Text
+	Image                 // URL and Detail
+	File                  // URL, or Data and Name
+	Audio                 // Data, an object with data and format
+	Call                  // CallID, Name and Arguments, of an assistant
+	Reasoning             // Text and Signature, of an assistant
+	Redacted              // Data: reasoning that only its provider can read
 )
 
-// Part is a piece of content. Its Kind says which fields it has: strings but for Audio's Data. A mark for a
-// provider's cache would be a field here.
+// Part is a piece of content. Its Kind says which fields it has: strings but for Audio's Data.
 type Part struct {
 	Kind              Kind
-	Text              Raw
+	Text, Signature   Raw // Signature proves who wrote a reasoning; nil if there is none
 	URL, Detail       Raw
 	Data, Name        Raw
 	CallID, Arguments Raw // Arguments is a string that contains JSON
+	Cache             Raw // a mark for a provider's cache, an object
+}
+
+// HasMedia reports whether some part is no text.
+func HasMedia(parts []Part) bool {
+	return slices.ContainsFunc(parts, func(p Part) bool { return p.Kind != Text })
 }
 
 // Tool is a function that the model may call.
 type Tool struct {
 	Name, Description, Parameters Raw
 	Strict                        bool
+	Cache                         Raw // a mark for a provider's cache, an object
 }
 
 // Choice is a mode, such as "auto", "none" or "required", or the name of a tool to call.

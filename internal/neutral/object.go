@@ -2,6 +2,8 @@ package neutral
 
 import (
 	"reflect"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/llmguard/llmguard/internal/wire"
@@ -23,6 +25,22 @@ func Read(object []byte, into any) error {
 	})
 }
 
+// Each reads the objects of an array with Read. param names the array in errors, and read gets the name of each object.
+// Nothing is read of an absent array.
+func Each[T any](array Raw, param string, read func(param string, object *T) error) error {
+	if array == nil {
+		return nil
+	}
+	err := wire.EachItem(array, func(i int, value []byte) error {
+		object := new(T)
+		if err := Read(value, object); err != nil {
+			return err
+		}
+		return read(param+"["+strconv.Itoa(i)+"]", object)
+	})
+	return WrongType(err, param)
+}
+
 var types sync.Map // of reflect.Type: the index of each field by its name in JSON
 
 func namesOf(t reflect.Type) map[string]int {
@@ -31,7 +49,8 @@ func namesOf(t reflect.Type) map[string]int {
 	}
 	names := map[string]int{}
 	for i := range t.NumField() {
-		names[t.Field(i).Tag.Get("json")] = i
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		names[name] = i
 	}
 	types.Store(t, names)
 	return names

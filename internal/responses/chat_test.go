@@ -11,21 +11,21 @@ import (
 
 // ChatRequest, Answer and Stream translate as calls do whose provider supports only chat completions.
 
-func ChatRequest(r *wire.Request, o Options, limitField string) ([]byte, error) {
+func ChatRequest(r *wire.Request, o neutral.Options, limitField string) ([]byte, error) {
 	o.Lacks = chat.Lacks
 	q, err := Request(r, o)
 	if err != nil {
 		return nil, err
 	}
-	return chat.Body(q, limitField, o.Size(r))
+	return chat.Body(q, neutral.Form{LimitField: limitField, Size: o.Size(r)})
 }
 
-func Answer(document []byte, r Reply) ([]byte, error) {
+func Answer(document []byte, r neutral.Reply) ([]byte, error) {
 	w := NewWriter(r, false)
 	return neutral.Whole(document, chat.NewReader(w), w)
 }
 
-func Stream(src io.Reader, r Reply) io.Reader {
+func Stream(src io.Reader, r neutral.Reply) io.Reader {
 	w := NewWriter(r, true)
 	return &translated{src: src, stream: neutral.Stream{From: chat.NewReader(w), To: w}}
 }

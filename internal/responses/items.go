@@ -1,7 +1,8 @@
 package responses
 
 import (
-	"strconv"
+	"bytes"
+	"cmp"
 
 	"github.com/llmguard/llmguard/internal/neutral"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -17,38 +18,28 @@ type inputItem struct {
 	Name      raw `json:"name"`
 	Arguments raw `json:"arguments"`
 	Output    raw `json:"output"`
+	Encrypted raw `json:"encrypted_content"`
 }
 
 // items reads a list of items.
 func (d *reader) items(list []byte) error {
-	err := wire.EachItem(list, func(i int, raw []byte) error {
-		param := d.at
-		if param == "" {
-			param = "input[" + strconv.Itoa(i) + "]"
-		}
-		return d.item(param, raw)
-	})
-	return wrongType(err, "input")
+	return neutral.Each(list, "input", func(param string, it *inputItem) error { return d.item(cmp.Or(d.at, param), it) })
 }
 
-func (d *reader) item(param string, raw []byte) error {
-	var it inputItem
-	if err := neutral.Read(raw, &it); err != nil {
-		return err
-	}
+func (d *reader) item(param string, it *inputItem) error {
 	switch kind := wire.Word(it.Type); {
 	case kind == "message", kind == "" && it.Role != nil:
-		return d.message(param, &it)
+		return d.message(param, it)
 	case kind == "function_call":
-		return d.call(param, &it)
+		return d.call(param, it)
 	case kind == "function_call_output":
-		return d.result(param, &it)
+		return d.result(param, it)
 	case kind == "reasoning":
-		return nil
+		return d.reasoning(param, it)
 	case kind == "item_reference", kind == "" && it.ID != nil:
 		return d.reference(param, wire.Word(it.ID))
 	}
-	return d.Lacks.Refuse(param+".type", "An item of type "+shorten(it.Type))
+	return d.Lacks.Refuse(param+".type", "An item of type "+neutral.Shorten(it.Type))
 }
 
 // reference reads the item that an id refers to.
@@ -62,7 +53,7 @@ func (d *reader) reference(param, id string) error {
 	if err := neutral.Read(raw, &it); err != nil || wire.Word(it.Type) == "item_reference" {
 		return d.Lacks.Refuse(param+".id", "This item")
 	}
-	return d.item(param, raw)
+	return d.item(param, &it)
 }
 
 // roles are the neutral roles. Few servers know developer.
@@ -74,49 +65,55 @@ var roles = map[string]neutral.Role{
 func (d *reader) message(param string, it *inputItem) error {
 	role, ok := roles[wire.Word(it.Role)]
 	if !ok {
-		return wire.BadRequest(param+".role", "invalid_value", "Invalid value for '%s.role': %s.", param, shorten(it.Role))
+		return neutral.Invalid(param+".role", it.Role)
 	}
 	parts, err := d.parts(param+".content", it.Content)
-	d.say(role, parts...)
+	d.Say(role, parts...)
 	return err
 }
 
 // call adds a call to what the assistant said before it.
 func (d *reader) call(param string, it *inputItem) error {
-	for _, m := range []struct {
-		name  string
-		value raw
-	}{{"call_id", it.CallID}, {"name", it.Name}, {"arguments", it.Arguments}} {
-		if !wire.IsString(m.value) {
-			return required(param, m.name)
-		}
-	}
-	n := len(d.Messages)
-	if n == 0 || d.Messages[n-1].Role != neutral.RoleAssistant {
-		d.say(neutral.RoleAssistant)
-		n++
-	}
-	last := &d.Messages[n-1]
+	last := d.Answers()
 	last.Parts = append(last.Parts,
 		neutral.Part{Kind: neutral.Call, CallID: it.CallID, Name: it.Name, Arguments: it.Arguments})
+	return neutral.NeedsStrings(param, "call_id", it.CallID, "name", it.Name, "arguments", it.Arguments)
+}
+
+// reasoning adds a reasoning that a provider of another API signed, as Writer wrote it. Others are dropped: only
+// their own API can read them.
+func (d *reader) reasoning(param string, it *inputItem) error {
+	part := neutral.Part{Kind: neutral.Redacted}
+	sealed := neutral.Inside(it.Encrypted)
+	if data, ok := bytes.CutPrefix(sealed, []byte(redactedMark)); ok {
+		part.Data = neutral.Quote(data)
+	} else if signature, ok := bytes.CutPrefix(sealed, []byte(signatureMark)); ok {
+		parts, err := d.parts(param+".content", it.Content)
+		if err != nil {
+			return err
+		}
+		part = neutral.Part{Kind: neutral.Reasoning, Signature: neutral.Quote(signature)}
+		for _, p := range parts {
+			part.Text = neutral.Grow(part.Text, p.Text)
+		}
+	} else {
+		return nil
+	}
+	last := d.Answers()
+	last.Parts = append(last.Parts, part)
 	return nil
 }
 
 func (d *reader) result(param string, it *inputItem) error {
-	if !wire.IsString(it.CallID) {
-		return required(param, "call_id")
-	}
 	parts, err := d.parts(param+".output", it.Output)
 	if err != nil {
 		return err
 	}
-	for _, p := range parts {
-		if p.Kind != neutral.Text {
-			return d.Lacks.Refuse(param+".output", "The output of a function that is more than text")
-		}
+	if d.Lacks.ResultMedia && neutral.HasMedia(parts) {
+		return d.Lacks.Refuse(param+".output", "The output of a function that is more than text")
 	}
 	d.Messages = append(d.Messages, neutral.Message{Role: neutral.RoleTool, CallID: it.CallID, Parts: parts})
-	return nil
+	return neutral.NeedsStrings(param, "call_id", it.CallID)
 }
 
 // inputPart is a part of the content of an item.
@@ -139,31 +136,26 @@ func (d *reader) parts(param string, content raw) ([]neutral.Part, error) {
 		return []neutral.Part{{Text: content}}, nil
 	}
 	var list []neutral.Part
-	err := wire.EachItem(content, func(i int, raw []byte) error {
-		part, err := d.part(param, i, raw)
+	err := neutral.Each(content, param, func(param string, p *inputPart) error {
+		part, err := d.part(param, p)
 		list = append(list, part)
 		return err
 	})
-	return list, wrongType(err, param)
+	return list, err
 }
 
 // part reads a part. A model's refusal counts as text when a conversation continues.
-func (d *reader) part(param string, i int, raw []byte) (neutral.Part, error) {
-	var p inputPart
-	if err := neutral.Read(raw, &p); err != nil {
-		return neutral.Part{}, err
-	}
+func (d *reader) part(param string, p *inputPart) (neutral.Part, error) {
 	kind, text := wire.Word(p.Type), p.Text
 	if text == nil {
 		text = p.Refusal
 	}
 	switch kind {
-	case "input_text", "output_text", "text", "refusal":
+	case "input_text", "output_text", "reasoning_text", "text", "refusal":
 		if wire.IsString(text) {
 			return neutral.Part{Text: text}, nil
 		}
 	}
-	param += "[" + strconv.Itoa(i) + "]"
 	switch {
 	case p.FileID != nil:
 		return neutral.Part{}, d.Lacks.Refuse(param+".file_id", "A file_id")
@@ -171,10 +163,14 @@ func (d *reader) part(param string, i int, raw []byte) (neutral.Part, error) {
 		return neutral.Part{Kind: neutral.Image, URL: p.ImageURL, Detail: p.Detail}, nil
 	case kind == "input_file" && wire.IsString(p.FileData):
 		return neutral.Part{Kind: neutral.File, Data: p.FileData, Name: p.Filename}, nil
-	case p.FileURL != nil:
+	case p.FileURL != nil && d.Lacks.FileURL:
 		return neutral.Part{}, d.Lacks.Refuse(param+".file_url", "A file_url")
+	case kind == "input_file" && wire.IsString(p.FileURL):
+		return neutral.Part{Kind: neutral.File, URL: p.FileURL}, nil
+	case kind == "input_audio" && d.Lacks.Audio:
+		return neutral.Part{}, d.Lacks.Refuse(param+".input_audio", "Audio")
 	case kind == "input_audio" && p.Audio != nil:
 		return neutral.Part{Kind: neutral.Audio, Data: p.Audio}, nil
 	}
-	return neutral.Part{}, d.Lacks.Refuse(param+".type", "Content of type "+shorten(p.Type))
+	return neutral.Part{}, d.Lacks.Refuse(param+".type", "Content of type "+neutral.Shorten(p.Type))
 }

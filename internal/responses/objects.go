@@ -2,6 +2,8 @@ package responses
 
 import (
 	"github.com/sashabaranov/go-openai"
+
+	"github.com/llmguard/llmguard/internal/neutral"
 )
 
 // The types below are go-openai's where those lose nothing: its events and items omit zeros, nulls and
@@ -24,7 +26,7 @@ type (
 		Logprobs     raw                            `json:"logprobs,omitzero"`
 	}
 	response struct {
-		ID                string                            `json:"id"`
+		ID                raw                               `json:"id"`
 		Object            string                            `json:"object"`
 		Created           int64                             `json:"created_at"`
 		Status            openai.ResponseStatus             `json:"status"`
@@ -44,6 +46,7 @@ type (
 		Role      string                `json:"role,omitzero"`
 		Summary   raw                   `json:"summary,omitzero"`
 		Content   []content             `json:"content,omitzero"`
+		Encrypted raw                   `json:"encrypted_content,omitzero"`
 		CallID    raw                   `json:"call_id,omitzero"`
 		Name      raw                   `json:"name,omitzero"`
 		Arguments raw                   `json:"arguments,omitzero"`
@@ -62,7 +65,7 @@ var none = raw("[]")
 
 // newItem returns an item without content.
 func newItem(kind string) *item {
-	it := &item{ID: NewID(prefixes[kind]), Type: kind}
+	it := &item{ID: neutral.NewID(prefixes[kind]), Type: kind}
 	switch kind {
 	case "message":
 		it.Role, it.Content = openai.ChatMessageRoleAssistant, []content{}

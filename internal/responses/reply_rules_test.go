@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/neutral"
 	"github.com/llmguard/llmguard/internal/responses"
 )
 
@@ -97,7 +98,7 @@ func TestResponseEchoesTheRequest(t *testing.T) {
 	body := `{"model":"m","input":"x","instructions":"i","temperature":0.5,"metadata":{"k":"v"},"max_output_tokens":9,"background":true}`
 	chat := `{"model":"m-2026","service_tier":"flex","created":77,"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}`
 	var final []byte
-	text, err := responses.Answer([]byte(chat), responses.Reply{Request: requestOf(t, body), ID: "resp_9", Final: func(r []byte) { final = r }})
+	text, err := responses.Answer([]byte(chat), neutral.Reply{Request: requestOf(t, body), ID: "resp_9", Final: func(r []byte) { final = r }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +223,7 @@ func TestInputItemsHaveIDs(t *testing.T) {
 func TestNewIDs(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {
-		id := responses.NewID("resp_")
+		id := neutral.NewID("resp_")
 		if len(id) != len("resp_")+48 || strings.Trim(id[5:], "0123456789abcdef") != "" || seen[id] {
 			t.Fatalf("got %s, want resp_ and 48 hexadecimal digits, new", id)
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/chat"
+	"github.com/llmguard/llmguard/internal/neutral"
 	"github.com/llmguard/llmguard/internal/responses"
 )
 
@@ -47,7 +48,7 @@ func TestWhatHasNoWord(t *testing.T) {
 			"The output of a function that is more than text",
 		},
 	} {
-		_, err := responses.ChatRequest(requestOf(t, c.body), responses.Options{}, "max_tokens")
+		_, err := responses.ChatRequest(requestOf(t, c.body), neutral.Options{}, "max_tokens")
 		checkRefusal(t, c.body, err, 400, c.param, "unsupported_parameter", c.what+noWord)
 	}
 }
@@ -97,7 +98,7 @@ func TestWhatIsMissing(t *testing.T) {
 			"Unknown parameter: 'max_tokens'. It is a parameter of chat completions.",
 		},
 	} {
-		_, err := responses.ChatRequest(requestOf(t, c.body), responses.Options{}, "max_tokens")
+		_, err := responses.ChatRequest(requestOf(t, c.body), neutral.Options{}, "max_tokens")
 		checkRefusal(t, c.body, err, 400, c.param, c.code, c.message)
 	}
 }
@@ -109,14 +110,14 @@ func TestReferences(t *testing.T) {
 		"ref_1": []byte(`{"id":"ref_1","type":"item_reference"}`),
 	}
 	body := `{"model":"m","input":[{"type":"item_reference","id":"msg_1"}]}`
-	checkJSON(t, body, chatOf(t, body, responses.Options{Items: items})["messages"],
+	checkJSON(t, body, chatOf(t, body, neutral.Options{Items: items})["messages"],
 		`[{"role":"assistant","content":"kept"}]`)
 	missing := strings.Replace(body, "msg_1", "msg_2", 1)
-	_, err := responses.ChatRequest(requestOf(t, missing), responses.Options{Items: items}, "max_tokens")
+	_, err := responses.ChatRequest(requestOf(t, missing), neutral.Options{Items: items}, "max_tokens")
 	checkRefusal(t, missing, err, 404, "input[0].id", "item_not_found",
 		"No such item: \"msg_2\". It must have been created through this proxy by the same organization")
 	loop := strings.Replace(body, "msg_1", "ref_1", 1)
-	_, err = responses.ChatRequest(requestOf(t, loop), responses.Options{Items: items}, "max_tokens")
+	_, err = responses.ChatRequest(requestOf(t, loop), neutral.Options{Items: items}, "max_tokens")
 	checkRefusal(t, loop, err, 400, "input[0].id", "unsupported_parameter", "This item"+noWord)
 }
 
@@ -150,19 +151,19 @@ func TestMembersThatAreHandedOn(t *testing.T) {
 	} {
 		body := `{"model":"m","input":"x",` + c.member + `}`
 		want := strings.TrimSuffix(`{"model":"m","messages":[{"role":"user","content":"x"}],`+c.want, ",") + "}"
-		checkJSON(t, body, chatOf(t, body, responses.Options{}), want)
+		checkJSON(t, body, chatOf(t, body, neutral.Options{}), want)
 	}
 }
 
 // Earlier turns come first, each with its output after its input.
 func TestTurnsComeFirst(t *testing.T) {
-	chat := chatOf(t, `{"model":"m","instructions":"i","previous_response_id":"resp_1"}`, responses.Options{Turns: []responses.Turn{
+	chat := chatOf(t, `{"model":"m","instructions":"i","previous_response_id":"resp_1"}`, neutral.Options{Turns: []neutral.Turn{
 		{Input: []byte(`[{"role":"user","content":"1"}]`), Output: []byte(`[{"role":"assistant","content":"2"}]`)},
 		{Input: []byte(`[{"role":"user","content":"3"}]`), Output: []byte(`[]`)},
 	}})
 	checkJSON(t, "messages", chat["messages"],
 		`[{"role":"system","content":"i"},{"role":"user","content":"1"},{"role":"assistant","content":"2"},{"role":"user","content":"3"}]`)
-	_, err := responses.ChatRequest(requestOf(t, `{"model":"m","input":"x"}`), responses.Options{Turns: []responses.Turn{{Input: []byte(`[{"type":"mcp_call"}]`)}}}, "max_tokens")
+	_, err := responses.ChatRequest(requestOf(t, `{"model":"m","input":"x"}`), neutral.Options{Turns: []neutral.Turn{{Input: []byte(`[{"type":"mcp_call"}]`)}}}, "max_tokens")
 	checkRefusal(t, "an earlier turn", err, 400, "previous_response_id.type", "unsupported_parameter",
 		`An item of type "mcp_call"`)
 }
@@ -173,7 +174,7 @@ func TestParamOfAnError(t *testing.T) {
 		"messages": "input", "messages[2].content[0]": "input", "messages.2": "input", "max_completion_tokens": "max_output_tokens",
 		"max_tokens": "max_output_tokens", "response_format.json_schema": "text.format", "reasoning_effort": "reasoning.effort", "response_format": "text.format", "tools[0]": "tools[0]", "top_p": "top_p", "": "",
 	} {
-		if got := responses.Param(chat.Param(param)); got != want {
+		if got := responses.Names.Param(chat.Names.Field(param)); got != want {
 			t.Errorf("%s: got %s, want %s", param, got, want)
 		}
 	}

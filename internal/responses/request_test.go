@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/neutral"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -37,7 +38,7 @@ func sameJSON(t *testing.T, got []byte, want string) {
 func TestRequest(t *testing.T) {
 	f := func(name, body, want string) {
 		t.Run(name, func(t *testing.T) {
-			got, err := ChatRequest(scan(t, body), Options{}, "max_tokens")
+			got, err := ChatRequest(scan(t, body), neutral.Options{}, "max_tokens")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,10 +81,10 @@ func TestRequest(t *testing.T) {
 func TestValuesAreKept(t *testing.T) {
 	values := []string{`"\ud83d\ude00\u00e9\/"`, "9007199254740993", "1e400", `{"b":0.10,"a":{"x":[1.0]}}`}
 	body, err := ChatRequest(scan(t, `{"model":"m","input":`+values[0]+`,"random_seed":`+values[1]+`,"top_k":`+values[2]+
-		`,"tools":[{"type":"function","name":"f","parameters":`+values[3]+`}]}`), Options{}, "max_tokens")
+		`,"tools":[{"type":"function","name":"f","parameters":`+values[3]+`}]}`), neutral.Options{}, "max_tokens")
 	checkHolds(t, body, err, values)
 	body, err = Answer([]byte(`{"choices":[{"message":{"content":`+values[0]+`}}],"usage":{"prompt_tokens":`+values[1]+
-		`,"completion_tokens":`+values[2]+`,"cost":`+values[3]+`}}`), Reply{Request: scan(t, `{"model":"m","input":"x"}`)})
+		`,"completion_tokens":`+values[2]+`,"cost":`+values[3]+`}}`), neutral.Reply{Request: scan(t, `{"model":"m","input":"x"}`)})
 	checkHolds(t, body, err, values)
 }
 
@@ -98,10 +99,10 @@ func checkHolds(t *testing.T, body []byte, err error, values []string) {
 
 // TestRequestGoesOn: earlier turns come first, and references are replaced by their items.
 func TestRequestGoesOn(t *testing.T) {
-	got, err := ChatRequest(scan(t, `{"model":"m","instructions":"i","input":[{"type":"item_reference","id":"msg_9"},{"id":"rs_1","type":"item_reference"},{"role":"user","content":"third"}],"previous_response_id":"resp_2"}`), Options{
-		Turns: []Turn{
-			{[]byte(`[{"id":"msg_1","type":"message","role":"user","content":[{"type":"input_text","text":"first"}]}]`), []byte(`[{"type":"reasoning","id":"rs_1"},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}]`)},
-			{[]byte(`[{"type":"function_call_output","call_id":"c","output":"o"}]`), []byte(`[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"second"}]}]`)},
+	got, err := ChatRequest(scan(t, `{"model":"m","instructions":"i","input":[{"type":"item_reference","id":"msg_9"},{"id":"rs_1","type":"item_reference"},{"role":"user","content":"third"}],"previous_response_id":"resp_2"}`), neutral.Options{
+		Turns: []neutral.Turn{
+			{Input: []byte(`[{"id":"msg_1","type":"message","role":"user","content":[{"type":"input_text","text":"first"}]}]`), Output: []byte(`[{"type":"reasoning","id":"rs_1"},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}]`)},
+			{Input: []byte(`[{"type":"function_call_output","call_id":"c","output":"o"}]`), Output: []byte(`[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"second"}]}]`)},
 		},
 		Items: map[string][]byte{"msg_9": []byte(`{"id":"msg_9","type":"message","role":"assistant","content":"between"}`), "rs_1": []byte(`{"id":"rs_1","type":"reasoning"}`)},
 	}, "max_tokens")
@@ -119,7 +120,7 @@ func TestRequestCopies(t *testing.T) {
 	r := scan(t, body)
 	result := testing.Benchmark(func(b *testing.B) {
 		for b.Loop() {
-			if _, err := ChatRequest(r, Options{}, "max_tokens"); err != nil {
+			if _, err := ChatRequest(r, neutral.Options{}, "max_tokens"); err != nil {
 				b.Fatal(err)
 			}
 		}

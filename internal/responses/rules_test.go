@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmguard/llmguard/internal/neutral"
 	"github.com/llmguard/llmguard/internal/responses"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -23,7 +24,7 @@ func requestOf(t *testing.T, body string) *wire.Request {
 }
 
 // chatOf returns the chat request for a body, parsed as JSON.
-func chatOf(t *testing.T, body string, o responses.Options) map[string]any {
+func chatOf(t *testing.T, body string, o neutral.Options) map[string]any {
 	t.Helper()
 	text, err := responses.ChatRequest(requestOf(t, body), o, "max_completion_tokens")
 	if err != nil {
@@ -54,7 +55,7 @@ func checkJSON(t *testing.T, what string, got any, want string) {
 func answerOf(t *testing.T, message, finish string, more string) map[string]any {
 	t.Helper()
 	chat := fmt.Sprintf(`{"id":"c","object":"chat.completion","model":"m-1","choices":[{"index":0,"message":%s,"finish_reason":%q}]%s}`, message, finish, more)
-	text, err := responses.Answer([]byte(chat), responses.Reply{
+	text, err := responses.Answer([]byte(chat), neutral.Reply{
 		Request: requestOf(t, `{"model":"m","input":"x"}`),
 		ID:      "resp_1",
 	})
@@ -71,7 +72,7 @@ func streamOf(t *testing.T, chunks ...string) []map[string]any {
 	for _, c := range chunks {
 		b.WriteString("data: " + c + "\n\n")
 	}
-	reply := responses.Reply{Request: requestOf(t, `{"model":"m","input":"x","stream":true}`), ID: "resp_1"}
+	reply := neutral.Reply{Request: requestOf(t, `{"model":"m","input":"x","stream":true}`), ID: "resp_1"}
 	text, err := io.ReadAll(responses.Stream(strings.NewReader(b.String()), reply))
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ func InputItems(r *wire.Request, items map[string][]byte) []byte {
 	input := r.Member("input")
 	dst := append(make([]byte, 0, len(input)+128), '[')
 	if wire.IsString(input) {
-		dst = append(append(dst, `{"id":"`...), NewID("msg_")...)
+		dst = append(append(dst, `{"id":"`...), neutral.NewID("msg_")...)
 		dst = append(dst, `","type":"message","role":"user","content":[{"type":"input_text","text":`...)
 		return append(append(dst, input...), "}]}]"...)
 	}
@@ -38,7 +38,7 @@ func complete(item []byte, it *inputItem) raw {
 	}
 	out := make(raw, 0, len(item)+128)
 	if it.ID == nil {
-		out = neutral.With(out, "id", wire.AppendQuoted(nil, NewID(prefixes[wire.Word(it.Type)])))
+		out = neutral.With(out, "id", wire.AppendQuoted(nil, neutral.NewID(prefixes[wire.Word(it.Type)])))
 	}
 	if it.Type == nil {
 		out = neutral.With(out, "type", raw(`"message"`))

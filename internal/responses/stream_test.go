@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/llmguard/llmguard/internal/neutral"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -21,7 +22,7 @@ type sentEvent struct {
 
 // follow translates a chat stream to its end, and checks what all streams have in common: sentEvent
 // names, and numbers without gaps.
-func follow(t testing.TB, src io.Reader, r Reply) ([]sentEvent, error) {
+func follow(t testing.TB, src io.Reader, r neutral.Reply) ([]sentEvent, error) {
 	t.Helper()
 	text, err := io.ReadAll(Stream(src, r))
 	var list []sentEvent
@@ -69,7 +70,7 @@ const begun = "created in_progress "
 
 func TestStream(t *testing.T) {
 	const message, said = "output_item.added content_part.added ", "output_text.done content_part.done output_item.done "
-	reply := Reply{Request: scan(t, `{"model":"m","input":"x","instructions":"i","metadata":{"k":"v"}}`), ID: "resp_1"}
+	reply := neutral.Reply{Request: scan(t, `{"model":"m","input":"x","instructions":"i","metadata":{"k":"v"}}`), ID: "resp_1"}
 	f := func(name, stream, want, output string) {
 		t.Run(name, func(t *testing.T) {
 			for _, src := range []io.Reader{strings.NewReader(stream), iotest.OneByteReader(strings.NewReader(stream))} {
@@ -138,7 +139,7 @@ func TestStream(t *testing.T) {
 // TestStreamTells checks the last sentEvent, and the event before the first text.
 func TestStreamTells(t *testing.T) {
 	var final []byte
-	list, err := follow(t, strings.NewReader(chunks("length", `{"content":"a"}`)), Reply{
+	list, err := follow(t, strings.NewReader(chunks("length", `{"content":"a"}`)), neutral.Reply{
 		Request: scan(t, `{"model":"m","input":"x","background":true,"service_tier":"auto"}`), ID: "resp_1",
 		Final: func(response []byte) { final = bytes.Clone(response) },
 	})
@@ -168,7 +169,7 @@ func mustJSON(v any) []byte {
 // TestStreamBreaks: an error of the source is returned, after everything that it delivered.
 func TestStreamBreaks(t *testing.T) {
 	broken := errors.New("reset")
-	list, err := follow(t, io.MultiReader(strings.NewReader(chunks("", `{"content":"a"}`)), iotest.ErrReader(broken)), Reply{Request: scan(t, `{"model":"m","input":"x"}`), ID: "r"})
+	list, err := follow(t, io.MultiReader(strings.NewReader(chunks("", `{"content":"a"}`)), iotest.ErrReader(broken)), neutral.Reply{Request: scan(t, `{"model":"m","input":"x"}`), ID: "r"})
 	if !errors.Is(err, broken) || kinds(list) != begun+"output_item.added content_part.added output_text.delta" {
 		t.Errorf("%v after %s", err, kinds(list))
 	}
@@ -184,7 +185,7 @@ func TestStreamBounded(t *testing.T) {
 	long := chunks("", `{"content":"`+strings.Repeat("x", 100_000)+`"}`)
 	for name, text := range map[string]string{"text": strings.Repeat(long, 100), "calls": calls.String(), "parts": strings.Repeat(chunks("", `{"content":"a","refusal":"b"}`), 13_000)} {
 		src := strings.NewReader(text)
-		list, err := follow(t, src, Reply{Request: scan(t, `{"model":"m","input":"x"}`), ID: "r"})
+		list, err := follow(t, src, neutral.Reply{Request: scan(t, `{"model":"m","input":"x"}`), ID: "r"})
 		if err != nil || list[len(list)-1].kind != "error" || name == "text" && src.Len() == 0 {
 			t.Errorf("%s: %v after %d events, the last %s; %d bytes left", name, err, len(list), list[len(list)-1].kind, src.Len())
 		}
@@ -192,7 +193,7 @@ func TestStreamBounded(t *testing.T) {
 }
 
 func TestAnswer(t *testing.T) {
-	reply := Reply{Request: scan(t, `{"model":"m","input":"x"}`), ID: "resp_1"}
+	reply := neutral.Reply{Request: scan(t, `{"model":"m","input":"x"}`), ID: "resp_1"}
 	f := func(chat, want string) {
 		t.Helper()
 		got, err := Answer([]byte(chat), reply)
@@ -247,7 +248,7 @@ func FuzzStream(f *testing.F) {
 		if !json.Valid(stream) && bytes.ContainsAny(stream, "\xff") {
 			return // invalid UTF-8 is passed through unchanged
 		}
-		list, _ := follow(t, bytes.NewReader(stream), Reply{Request: request, ID: "r"})
+		list, _ := follow(t, bytes.NewReader(stream), neutral.Reply{Request: request, ID: "r"})
 		ends := 0
 		for _, e := range list {
 			if _, err := wire.ScanEvent(wire.Responses, mustJSON(e.data), nil); err != nil {
@@ -266,7 +267,7 @@ func FuzzStream(f *testing.F) {
 
 func BenchmarkStream(b *testing.B) {
 	text := chunks("stop", strings.Split(strings.Repeat(`{"content":" word"}`+"\x00", 1000)+`{"content":"."}`, "\x00")...)
-	reply := Reply{Request: scan(b, `{"model":"m","input":"x"}`), ID: "r"}
+	reply := neutral.Reply{Request: scan(b, `{"model":"m","input":"x"}`), ID: "r"}
 	buf := make([]byte, 32<<10)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -2,7 +2,6 @@ package responses
 
 import (
 	"bytes"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/sashabaranov/go-openai"
@@ -10,17 +9,6 @@ import (
 	"github.com/llmguard/llmguard/internal/neutral"
 	"github.com/llmguard/llmguard/internal/wire"
 )
-
-// Reply holds what a response is built from, in addition to the provider's bytes.
-type Reply struct {
-	// Request is the caller's request.
-	Request *wire.Request
-	// ID is the id of the response.
-	ID string
-	// Final, if set, is called with the complete response, unless it failed, before its last byte is
-	// sent.
-	Final func(response []byte)
-}
 
 const (
 	// maxText limits one answer in bytes of JSON. The last event of a stream contains all of it and
@@ -35,30 +23,26 @@ const (
 // Writer builds a response from the events of an answer, and the events that report it. It keeps the
 // text of the answer, at most 6 MB, because the last events repeat it.
 type Writer struct {
-	Reply
-	streams bool
-	echo    raw          // members of the request that are repeated
-	out     bytes.Buffer // events
-	event   event        // reused
-	seq     int64
+	neutral.Draft
+	echo  raw   // members of the request that are repeated
+	event event // reused
+	seq   int64
 
-	begun, over, full bool
-	head              neutral.Head
-	usage             raw
-	reason            neutral.Reason
-	items             []item // finished ones
-	size              int    // about the bytes of items and open
-	at, index         int    // of the open item, and of its open part
-	open              *item
-	part              string // the open part of a message: "output_text" or "refusal"; "" if none is open
-	text              []byte // of the open part or call: a JSON string without its last quote
-	call              int    // the number of the open call
-	answer            []byte
+	full      bool
+	usage     raw
+	items     []item // finished ones
+	size      int    // about the bytes of items and open
+	at, index int    // of the open item, and of its open part
+	open      *item
+	part      string // the open part of a message: "output_text" or "refusal"; "" if none is open
+	text      []byte // of the open part or call: a JSON string without its last quote
+	sealed    []byte // what the open reasoning is signed with, or consists of, after its mark
+	call      int    // the number of the open call
 }
 
 // NewWriter returns a writer of one answer.
-func NewWriter(r Reply, streams bool) *Writer {
-	w := &Writer{Reply: r, streams: streams, head: neutral.Head{Created: time.Now().Unix()}, usage: raw("null")}
+func NewWriter(r neutral.Reply, streams bool) neutral.Writer {
+	w := &Writer{Draft: neutral.NewDraft(r, streams), usage: raw("null")}
 	body := r.Request.Body
 	for w.echo == nil || len(w.echo) > maxEcho { // images are not repeated, so this is rare
 		w.echo = append(wire.AppendEcho(nil, body, "model", "service_tier"), '}')
@@ -68,21 +52,15 @@ func NewWriter(r Reply, streams bool) *Writer {
 	return w
 }
 
-// Out implements neutral.Writer.
-func (w *Writer) Out() *bytes.Buffer { return &w.out }
-
 // Full implements neutral.Writer.
 func (w *Writer) Full() bool { return w.full }
 
-// Answer implements neutral.Writer.
-func (w *Writer) Answer() []byte { return w.answer }
-
 // Held implements neutral.Writer.
-func (w *Writer) Held() int { return w.size + cap(w.text) + cap(w.echo) }
+func (w *Writer) Held() int { return w.size + cap(w.text) + cap(w.sealed) + cap(w.echo) }
 
 // Write implements neutral.Writer.
 func (w *Writer) Write(e neutral.Event) {
-	if w.over || w.full && e.Kind != neutral.Failure {
+	if w.Over || w.full && e.Kind != neutral.Failure {
 		return
 	}
 	switch e.Kind {
@@ -94,15 +72,15 @@ func (w *Writer) Write(e neutral.Event) {
 		w.say("output_text", e.Text)
 	case neutral.Refusal:
 		w.say("refusal", e.Text)
+	case neutral.Signature:
+		w.seal(signatureMark, e.Text)
+	case neutral.Redacted:
+		w.close(openai.ResponseStatusCompleted)
+		w.seal(redactedMark, e.Text)
 	case neutral.Call:
+		e = w.Called(e, "call_")
 		it := newItem("function_call")
-		it.CallID, it.Name, it.Arguments = bytes.Clone(e.ID), bytes.Clone(e.Name), raw(`""`)
-		if it.CallID == nil {
-			it.CallID = wire.AppendQuoted(nil, NewID("call_"))
-		}
-		if it.Name == nil {
-			it.Name = raw(`""`)
-		}
+		it.CallID, it.Name, it.Arguments = e.ID, e.Name, raw(`""`)
 		w.add(it)
 		w.call = e.Call
 	case neutral.Arguments:
@@ -110,10 +88,9 @@ func (w *Writer) Write(e neutral.Event) {
 	case neutral.Count:
 		w.usage = usageOf(e.Usage)
 	case neutral.Stop:
-		w.reason = e.Reason
+		w.Stop.Reason = e.Reason
 	case neutral.Failure:
-		w.out.Write(e.Err.Frame(wire.Responses, w.seq))
-		w.over = true
+		w.Fail(e.Err, w.seq)
 	case neutral.End:
 		w.complete()
 	}
@@ -121,15 +98,15 @@ func (w *Writer) Write(e neutral.Event) {
 
 // send sends an event.
 func (w *Writer) send(kind openai.ResponseStreamEventType, e event) {
-	if !w.streams {
+	if !w.Streams {
 		return
 	}
 	w.event = e
 	w.event.Type, w.event.Sequence = kind, w.seq
 	w.seq++
-	w.out.WriteString("event: " + string(kind) + "\ndata: ")
-	_ = json.MarshalWrite(&w.out, &w.event, neutral.AsSent) // raw values were read before, and a buffer has room
-	w.out.WriteString("\n\n")
+	w.Out().WriteString("event: " + string(kind) + "\ndata: ")
+	_ = json.MarshalWrite(w.Out(), &w.event, neutral.AsSent) // raw values were read before, and a buffer has room
+	w.Out().WriteString("\n\n")
 }
 
 // place sends an event about the open item, with its place.
@@ -144,14 +121,9 @@ func (w *Writer) place(kind openai.ResponseStreamEventType, e event) {
 
 // begin sends the events for the start of the response, once.
 func (w *Writer) begin(h neutral.Head) {
-	if h.Created == 0 || w.begun {
-		h.Created = w.head.Created
-	}
-	w.head = h
-	if w.begun {
+	if !w.Begin(h, "resp_") {
 		return
 	}
-	w.begun = true
 	e := event{Response: w.response(openai.ResponseStatusInProgress, "", raw("null"))}
 	w.send(openai.ResponseStreamEventCreated, e)
 	w.send(openai.ResponseStreamEventInProgress, e)
@@ -160,11 +132,8 @@ func (w *Writer) begin(h neutral.Head) {
 // response returns the response in its present state. reason is why it is incomplete.
 func (w *Writer) response(status openai.ResponseStatus, reason string, usage raw) raw {
 	r := response{
-		ID: w.ID, Object: "response", Created: w.head.Created, Status: status, Background: w.Request.Background,
-		Model: w.head.Model, ServiceTier: w.head.Tier, Output: w.items, Usage: usage, Echo: w.echo,
-	}
-	if r.Model == nil {
-		r.Model = w.Request.Member("model")
+		ID: w.Head.ID, Object: "response", Created: w.Head.Created, Status: status, Background: w.Request.Background,
+		Model: w.Head.Model, ServiceTier: w.Head.Tier, Output: w.items, Usage: usage, Echo: w.echo,
 	}
 	if status == openai.ResponseStatusFailed {
 		r.Error = &openai.ResponseError{Code: "server_error", Message: "The provider ended the answer with an error"}
@@ -197,9 +166,27 @@ var parts = map[string]struct {
 	},
 }
 
-// say adds text to a part of an item, and opens them if necessary.
+// The marks tell from each other, and from what other APIs encrypt, what encrypted_content holds, so that a caller
+// who sends an answer back sends its signatures.
+const (
+	signatureMark = "signature:"
+	redactedMark  = "redacted:"
+)
+
+// seal adds what only the provider reads to a reasoning, which it opens if necessary.
+func (w *Writer) seal(mark string, text raw) {
+	if w.open == nil || w.open.Type != "reasoning" || len(w.sealed) > 0 {
+		w.add(newItem("reasoning"))
+	}
+	w.hold(len(text))
+	if !w.full {
+		w.sealed = append(append(w.sealed, mark...), neutral.Inside(text)...)
+	}
+}
+
+// say adds text to a part of an item, and opens them if necessary. Nothing follows a signature.
 func (w *Writer) say(part string, text raw) {
-	if of := parts[part].item; w.open == nil || w.open.Type != of {
+	if of := parts[part].item; w.open == nil || w.open.Type != of || len(w.sealed) > 0 {
 		w.add(newItem(of))
 	}
 	if w.part != part {
@@ -280,6 +267,9 @@ func (w *Writer) close(status openai.ResponseStatus) {
 		it.Arguments = w.whole()
 		w.place(openai.ResponseStreamEventFunctionArgumentsDone, event{Name: it.Name, Arguments: it.Arguments})
 	}
+	if len(w.sealed) > 0 {
+		it.Encrypted, w.sealed = neutral.Quote(w.sealed), w.sealed[:0]
+	}
 	it.Status = status
 	w.send(openai.ResponseStreamEventOutputItemDone, event{OutputIndex: &w.at, Item: it})
 	w.items = append(w.items, *it)
@@ -289,7 +279,7 @@ func (w *Writer) close(status openai.ResponseStatus) {
 // complete completes the response.
 func (w *Writer) complete() {
 	status, reason := openai.ResponseStatusCompleted, ""
-	switch w.reason {
+	switch w.Stop.Reason {
 	case neutral.Length:
 		status, reason = openai.ResponseStatusIncomplete, "max_output_tokens"
 	case neutral.Filtered:
@@ -305,10 +295,10 @@ func (w *Writer) complete() {
 		last = openai.ResponseStatusIncomplete
 	}
 	w.close(last)
-	w.answer = w.response(status, reason, w.usage)
+	w.Document = w.response(status, reason, w.usage)
 	if w.Final != nil && status != openai.ResponseStatusFailed {
-		w.Final(w.answer)
+		w.Final(w.Document)
 	}
-	w.send(openai.ResponseStreamEventType("response."+string(status)), event{Response: w.answer})
-	w.over = true
+	w.send(openai.ResponseStreamEventType("response."+string(status)), event{Response: w.Document})
+	w.Over = true
 }

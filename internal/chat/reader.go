@@ -25,6 +25,7 @@ type Reader struct {
 		Choices     raw `json:"choices"`
 		Error       raw `json:"error"`
 		Usage       raw `json:"usage"`
+		ID          raw `json:"id"`
 		Model       raw `json:"model"`
 		ServiceTier raw `json:"service_tier"`
 		Created     raw `json:"created"`
@@ -64,7 +65,7 @@ type call struct {
 }
 
 // NewReader returns a reader of one answer, which it passes to w.
-func NewReader(w neutral.Writer) *Reader { return &Reader{to: w} }
+func NewReader(w neutral.Writer) neutral.Reader { return &Reader{to: w} }
 
 // Whole implements neutral.Reader.
 func (r *Reader) Whole(document []byte) error {
@@ -132,6 +133,9 @@ func (r *Reader) read(data []byte) error {
 // heads notes what the chunk says of the answer.
 func (r *Reader) heads() {
 	c := &r.chunk
+	if r.head.ID == nil && wire.IsString(c.ID) {
+		r.head.ID = bytes.Clone(c.ID)
+	}
 	if r.head.Model == nil && wire.IsString(c.Model) {
 		r.head.Model = bytes.Clone(c.Model)
 	}
@@ -185,7 +189,7 @@ func (r *Reader) said() error {
 	return nil
 }
 
-// reasons are those of neutral that are not Done.
+// reasons are the reasons that are not neutral.Done. The last word is OpenRouter's.
 var reasons = map[openai.FinishReason]neutral.Reason{
 	openai.FinishReasonLength: neutral.Length, openai.FinishReasonContentFilter: neutral.Filtered, "error": neutral.Failed,
 }
