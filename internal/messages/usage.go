@@ -1,0 +1,107 @@
+package messages
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/llmguard/llmguard/internal/neutral"
+	"github.com/llmguard/llmguard/internal/wire"
+)
+
+// In Messages what was read from a cache, and written to it, is no part of the input tokens. Package wire reads
+// usage, because it knows the forms of all servers.
+
+// usage is usage in the form of Messages.
+type usage struct {
+	Input   int64    `json:"input_tokens"`
+	Written int64    `json:"cache_creation_input_tokens"`
+	Read    int64    `json:"cache_read_input_tokens"`
+	Timed   *written `json:"cache_creation,omitzero"`
+	Output  int64    `json:"output_tokens"`
+	Details struct {
+		Thinking int64 `json:"thinking_tokens"`
+	} `json:"output_tokens_details"`
+	Tier raw `json:"service_tier,omitzero"`
+	More raw `json:",embed"`
+}
+
+// written are tokens written to a cache, by how long they stay.
+type written struct {
+	Short int64 `json:"ephemeral_5m_input_tokens"`
+	Long  int64 `json:"ephemeral_1h_input_tokens"`
+}
+
+// openAI is neutral usage in the form of OpenAI, which package wire reads.
+type openAI struct {
+	Input         raw `json:"prompt_tokens,omitzero"`
+	InputDetails  raw `json:"prompt_tokens_details,omitzero"`
+	Output        raw `json:"completion_tokens,omitzero"`
+	OutputDetails raw `json:"completion_tokens_details,omitzero"`
+	Total         raw `json:"total_tokens,omitzero"`
+	CacheRead     raw `json:"-"` // More has it, under its own name
+	More          raw `json:",embed"`
+}
+
+// usageOf returns usage in the form of Messages. Clients require numbers, so unknown usage is zero.
+func usageOf(given *neutral.Usage) usage {
+	if given == nil {
+		return usage{}
+	}
+	o := openAI(*given)
+	text, _ := json.Marshal(&o, neutral.AsSent) // raw values were read before
+	a, ok := wire.ParseUsage(wire.ChatCompletions, slices.Concat([]byte(`{"choices":[],"usage":`), text, []byte("}")))
+	if !ok {
+		return usage{}
+	}
+	n := a.Usage
+	u := usage{
+		Input:   n.Input - n.CachedInput - n.CacheWrite - n.CacheWrite1h,
+		Written: n.CacheWrite + n.CacheWrite1h, Read: n.CachedInput, Output: n.Output, More: uncounted(given.More),
+	}
+	u.Details.Thinking = n.Reasoning
+	if a.TimedWrites {
+		u.Timed = &written{n.CacheWrite, n.CacheWrite1h}
+	}
+	return u
+}
+
+// elsewhere are members of a usage that are written in another form.
+var elsewhere = map[string]bool{"cache_creation": true, "iterations": true, "service_tier": true}
+
+// uncounted returns a copy of the members of a usage that are no tokens, such as costs and searches.
+func uncounted(more raw) raw {
+	var out raw
+	_ = wire.EachMember(more, func(name, value []byte) error { // what is no object has no members
+		n := string(name)
+		if !elsewhere[n] && !strings.Contains(n, "token") && string(value) != "null" {
+			out = neutral.With(out, n, value)
+		}
+		return nil
+	})
+	return out
+}
+
+// readUsage reads usage, of which an event may report only a part; before is what earlier ones reported.
+func readUsage(given raw, before *wire.Answer) *neutral.Usage {
+	a, ok := wire.ParseUsage(wire.Messages, slices.Concat([]byte(`{"content":[],"usage":`), given, []byte("}")))
+	if !ok {
+		return nil
+	}
+	*before = a.After(*before)
+	n := before.Usage
+	in := neutral.With(nil, "cached_tokens", number(n.CachedInput))
+	in = neutral.With(in, "cache_write_tokens", number(n.CacheWrite))
+	if before.TimedWrites {
+		in = neutral.With(in, "cache_write_1h_tokens", number(n.CacheWrite1h))
+	}
+	return &neutral.Usage{
+		Input: number(n.Input), InputDetails: in, Output: number(n.Output),
+		OutputDetails: neutral.With(nil, "reasoning_tokens", number(n.Reasoning)),
+		Total:         number(n.Input + n.Output), More: uncounted(given),
+	}
+}
+
+func number(n int64) raw { return strconv.AppendInt(nil, n, 10) }
