@@ -88,7 +88,7 @@ func (o *Objects) Place(ctx context.Context, q *ObjectRequest) (err error) {
 func (o *Objects) keeper(c Caller) (string, error) {
 	all := slices.DeleteFunc(slices.Clone(o.policy.Load().Providers.All()), func(p *providers.Provider) bool {
 		named := len(c.Org.Providers) == 0 || slices.Contains(c.Org.Providers, p.ID)
-		return !named || p.ChatOnly || len(p.Pools) == 0
+		return !named || p.Wire(wire.Responses) != wire.Responses || len(p.Pools) == 0
 	})
 	if len(all) == 0 {
 		return "", wire.NotFound("", "not_served", "No provider of your organization stores files, conversations or other "+

@@ -222,7 +222,7 @@ func unpriced(err error) error {
 // withhold leaves out web searches that an agent offers in every call, if the org does not allow them.
 // A translated request is refused for them.
 func withhold(p *Plan) {
-	if p.Caller.Org.AllowBuiltinTools || p.Target.Provider.ChatOnly {
+	if p.Caller.Org.AllowBuiltinTools || p.Target.Provider.Wire(p.Request.Endpoint) != p.Request.Endpoint {
 		return
 	}
 	if less, edit := p.Request.WithoutOffers(); less != nil {

@@ -41,7 +41,7 @@ func (pl *Planner) BatchTarget(
 	if ep.Traits().Foreign {
 		mode = ByQueue
 	}
-	return t, mode == ByProvider && t.Provider.Dialect.Batches() && !t.Provider.ChatOnly, nil
+	return t, mode == ByProvider && t.Provider.Dialect.Batches() && t.Provider.Wire(wire.Responses) == wire.Responses, nil
 }
 
 // Batched is a call made by a provider's Batch API. It holds what any process needs to end

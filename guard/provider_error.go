@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/llmguard/llmguard/internal/chat"
-	"github.com/llmguard/llmguard/internal/responses"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/quota"
@@ -106,7 +104,7 @@ func (e *upstreamCall) relayError(w http.ResponseWriter, resp *http.Response, f 
 		return refusal
 	}
 	if c.Plan.translated() {
-		refusal.Param = responses.Names.Param(chat.Names.Field(refusal.Param))
+		refusal.Param = c.Plan.callersName(refusal.Param)
 		answer = refusal.JSON()
 	}
 	c.Result.Refusal = refusal

@@ -75,7 +75,7 @@ func (rs *resolver) refs(c Caller, r *wire.Request) []wire.Ref {
 		return r.Refs
 	}
 	t, err := rs.policy.Load().Providers.Resolve(r.Model, c.Org.Providers)
-	if err != nil || !t.Provider.ChatOnly {
+	if err != nil || t.Provider.Wire(r.Endpoint) == r.Endpoint {
 		return r.Refs
 	}
 	return slices.DeleteFunc(slices.Clone(r.Refs), func(ref wire.Ref) bool { return ref.Reasoning })

@@ -1,11 +1,13 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
 
 	"github.com/llmguard/llmguard/internal/chat"
+	"github.com/llmguard/llmguard/internal/messages"
 	"github.com/llmguard/llmguard/internal/neutral"
 	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/responses"
@@ -15,6 +17,25 @@ import (
 
 // A provider that lacks the caller's wire is sent another one. What it answers is judged and billed as it is, and
 // translated after that.
+
+// conversationWire is an endpoint of conversations: how its requests and answers are translated to and from the
+// neutral form. A provider is only sent those that have a body.
+type conversationWire struct {
+	names   neutral.Names
+	lacks   neutral.Lacks
+	request func(*wire.Request, neutral.Options) (*neutral.Request, error)
+	body    func(*neutral.Request, neutral.Form) ([]byte, error)
+	reader  func(neutral.Writer) neutral.Reader
+	writer  func(neutral.Reply, bool) neutral.Writer
+}
+
+var conversationWires = map[wire.Endpoint]conversationWire{
+	wire.ChatCompletions: {chat.Names, chat.Lacks, chat.Request, chat.Body, chat.NewReader, chat.NewWriter},
+	wire.Messages: {
+		messages.Names, messages.Lacks, messages.Request, messages.Body, messages.NewReader, messages.NewWriter,
+	},
+	wire.Responses: {names: responses.Names, request: responses.Request, writer: responses.NewWriter},
+}
 
 // translated reports whether the provider is sent another form than the caller's.
 func (p *Plan) translated() bool { return p.sent != p.Request }
@@ -34,31 +55,41 @@ func (p *Plan) translate() error {
 	if to == r.Endpoint || p.counts {
 		return nil
 	}
-	if r.Endpoint != wire.Responses || to != wire.ChatCompletions {
-		return wire.BadRequest("model", "unsupported_endpoint",
-			"/v1%s is not available for this model: its provider has only /v1%s", r.Endpoint.Path(), to.Path())
-	}
-	o := neutral.Options{Lacks: chat.Lacks, Items: p.kept.items}
-	for _, t := range p.kept.turns {
-		o.Turns = append(o.Turns, neutral.Turn{Input: t.Input, Output: responses.Output(t.Response)})
-	}
-	asked, err := responses.Request(r, o)
-	if err != nil {
-		return err
-	}
-	body, err := chat.Body(asked, neutral.Form{LimitField: p.chatLimitField(), Size: o.Size(r)})
+	body, err := p.translation(to)
 	if err != nil {
 		return err
 	}
 	// Turns that were accepted one by one are not too large together.
-	p.sent, err = wire.Scan(wire.ChatCompletions, body, wire.Limits{MaxTokens: math.MaxInt32})
+	p.sent, err = wire.Scan(to, body, wire.Limits{MaxTokens: math.MaxInt32})
 	var refused *wire.Error
 	if errors.As(err, &refused) {
 		named := *refused
-		named.Param = responses.Names.Param(chat.Names.Field(refused.Param))
+		named.Param = p.callersName(refused.Param)
 		return &named
 	}
 	return err
+}
+
+// translation returns the request in the provider's form.
+func (p *Plan) translation(to wire.Endpoint) ([]byte, error) {
+	r, provider := p.Request, conversationWires[to]
+	o := neutral.Options{Lacks: provider.lacks, Items: p.kept.items}
+	for _, t := range p.kept.turns {
+		o.Turns = append(o.Turns, neutral.Turn{Input: t.Input, Output: responses.Output(t.Response)})
+	}
+	asked, err := conversationWires[r.Endpoint].request(r, o)
+	if err != nil {
+		return nil, err
+	}
+	return provider.body(asked, neutral.Form{
+		LimitField: p.chatLimitField(), Limit: cmp.Or(p.defaultLimit(), p.Price.MaxOutput, unlimitedQuota), Size: o.Size(r),
+	})
+}
+
+// callersName returns the caller's name for a member of the request that the provider was sent.
+func (p *Plan) callersName(param string) string {
+	return conversationWires[p.Request.Endpoint].names.Param(
+		conversationWires[p.Target.Provider.Wire(p.Request.Endpoint)].names.Field(param))
 }
 
 // conversation reads what a request continues from, and the items it refers to.
@@ -118,14 +149,14 @@ func unkept(ref wire.Ref, err error) error {
 func (e *upstreamCall) wires(streams bool) (neutral.Reader, neutral.Writer) {
 	c := e.call
 	r := neutral.Reply{Request: c.Plan.Request, ID: c.Alias}
-	if r.ID == "" {
-		r.ID = neutral.NewID("resp_")
+	if c.Plan.Request.Endpoint == wire.Responses {
+		r.ID = cmp.Or(r.ID, neutral.NewID("resp_"))
+		if c.Plan.Request.Store && c.guard.turns != nil {
+			r.Final = func(response []byte) { e.keep(r.ID, response) }
+		}
 	}
-	if c.Plan.Request.Store && c.guard.turns != nil {
-		r.Final = func(response []byte) { e.keep(r.ID, response) }
-	}
-	to := responses.NewWriter(r, streams)
-	return chat.NewReader(to), to
+	to := conversationWires[c.Plan.Request.Endpoint].writer(r, streams)
+	return conversationWires[c.Plan.sent.Endpoint].reader(to), to
 }
 
 // keep stores a response that its provider does not store, before its caller has all of it

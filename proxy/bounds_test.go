@@ -41,6 +41,8 @@ func calls(t *testing.T) map[string][2]string {
 		"images.variations":      multi(picture, field{"model", "dall-e-2", nil}),
 		"audio.speech":           plain(`{"model":"tts-1","input":"hi","voice":"alloy"}`),
 		"audio.transcriptions":   multi(sound, field{"model", "whisper-1", nil}),
+		"messages":               plain(`{"model":"gpt-4o","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`),
+		"messages.count_tokens":  plain(`{"model":"gpt-4o","messages":[{"role":"user","content":"hi"}]}`),
 		"holds":                  plain(`{"cost_usd":"1"}`),
 		"audio.translations":     multi(sound, field{"model", "whisper-1", nil}),
 	}
@@ -82,7 +84,7 @@ func TestEveryRouteIsBounded(t *testing.T) {
 		}
 		for _, method := range route.methods {
 			if route.open {
-				if route.name != "root" {
+				if route.name != "root" && route.name != "api.hello" {
 					t.Errorf("%s can be called without a key", route.name)
 				}
 				continue

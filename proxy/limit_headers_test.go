@@ -89,7 +89,7 @@ func TestEveryRefusalReportsItsLimit(t *testing.T) {
 		if rt.priced && strings.HasPrefix(what, "POST ") {
 			want = "once"
 		}
-		if rt.name == "moderations" || rt.name == "responses.input_tokens" { // cost nothing
+		if rt.name == "moderations" || rt.name == "responses.input_tokens" || rt.name == "messages.count_tokens" { // cost nothing
 			want = "free-requests"
 		}
 		if rt.scope == holdScope { // the key does not have it

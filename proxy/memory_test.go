@@ -119,6 +119,7 @@ var grows = map[string]struct {
 	"POST /batches/*/cancel":   {why: "frees"},
 
 	"POST /embeddings": {why: "as chat"}, "POST /completions": {why: "as chat"}, "POST /moderations": {why: "as chat"},
+	"POST /messages": {why: "as chat"}, "POST /messages/count_tokens": {why: "writes nothing"},
 	"POST /rerank": {why: "as chat"}, "POST /responses": {why: "as chat"}, "POST /responses/compact": {why: "as chat"},
 	"POST /responses/input_tokens": {why: "as chat"}, "POST /images/generations": {why: "as chat"},
 	"POST /images/edits": {why: "as chat"}, "POST /images/variations": {why: "as chat"},
