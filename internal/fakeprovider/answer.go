@@ -26,28 +26,21 @@ type answer struct {
 type choice struct {
 	pieces    []string // content, token by token
 	calls     []toolCall
-	legacy    bool // calls[0] goes into function_call
 	finish    string
 	tokens    int64 // visible, without reasoning
 	reasoning int64
 }
 
 type toolCall struct {
-	Index    *int          `json:"index,omitempty"`
-	ID       string        `json:"id,omitempty"`
-	Type     string        `json:"type,omitempty"`
-	Function *calledFunc   `json:"function,omitempty"`
-	Custom   *calledCustom `json:"custom,omitempty"`
+	Index    *int        `json:"index,omitempty"`
+	ID       string      `json:"id,omitempty"`
+	Type     string      `json:"type,omitempty"`
+	Function *calledFunc `json:"function,omitempty"`
 }
 
 type calledFunc struct {
 	Name      string `json:"name,omitempty"`
 	Arguments string `json:"arguments"`
-}
-
-type calledCustom struct {
-	Name  string `json:"name,omitempty"`
-	Input string `json:"input"`
 }
 
 // newID returns prefix followed by 26 random letters.
@@ -81,14 +74,13 @@ func (s *Server) answerTo(q *Request, b *Behaviour) (*answer, error) {
 		return a, nil
 	}
 	a.usage.Prompt = q.promptTokens()
-	a.prediction(q)
 	s.cached(q, b, &a.usage)
 	return a, nil
 }
 
 // cached sets what the prompt cache had, and for GPT-5.6 and later what was written to it.
 func (s *Server) cached(q *Request, b *Behaviour, u *Usage) {
-	u.Cached = s.cache.hit(q.Model, q.prompt(), u.Prompt)
+	u.Cached = s.hit(q, u.Prompt)
 	switch {
 	case b.Cached > 0:
 		u.Cached = min(b.Cached, u.Prompt)
@@ -100,18 +92,6 @@ func (s *Server) cached(q *Request, b *Behaviour, u *Usage) {
 			u.CacheWrite = max(whole-u.Cached, 0)
 		}
 	}
-}
-
-// prediction reports half of a predicted text as rejected tokens.
-func (a *answer) prediction(q *Request) {
-	var p openai.Prediction
-	if !q.has("prediction") || json.Unmarshal(q.fields["prediction"], &p) != nil {
-		return
-	}
-	tokens := countText(q.Model, p.Content)
-	a.usage.Rejected = tokens / 2
-	a.usage.Accepted = min(tokens-tokens/2, a.usage.Completion)
-	a.usage.Completion += a.usage.Rejected
 }
 
 // choice generates reasoning and then output, within the output limit.
@@ -229,35 +209,21 @@ func (q *Request) structured(rng *mrand.Rand) (text string, asked bool, err erro
 // callsTool reports whether to call a tool: if tools are offered, but not again after a tool
 // result, unless the request requires it.
 func (q *Request) callsTool(b *Behaviour) bool {
-	if len(q.tools) == 0 && !q.has("functions") || b.Tools < 0 || bytes.Equal(q.toolChoice, []byte(`"none"`)) {
+	if len(q.tools) == 0 || b.Tools < 0 || bytes.Equal(q.toolChoice, []byte(`"none"`)) {
 		return false
 	}
 	insists := len(q.toolChoice) > 0 && !bytes.Equal(q.toolChoice, []byte(`"auto"`))
 	last := q.messages[len(q.messages)-1].Role
-	return insists || b.Tools > 0 || last != "tool" && last != "function"
+	return insists || b.Tools > 0 || last != "tool"
 }
 
 // callTools calls the named tool, or the first one offered.
 func (c *choice) callTools(q *Request, b *Behaviour, rng *mrand.Rand, room int64) error {
-	offered := slices.Clone(q.tools)
-	if q.has("functions") {
-		var functions []function
-		if err := q.field("functions", &functions); err != nil {
-			return err
-		}
-		c.legacy = true
-		for _, f := range functions {
-			offered = append(offered, tool{Type: "function", Function: f})
-		}
-	}
-	offered = q.chosen(offered)
+	offered := q.chosen()
 	if len(offered) == 0 {
 		return invalid("tool_choice", "", "Tool choice names a tool that is not in 'tools'.")
 	}
 	c.finish = "tool_calls"
-	if c.legacy {
-		c.finish = "function_call"
-	}
 	n := max(b.Tools, 1)
 	if q.claude != nil && q.claude.Choice.Alone {
 		n = 1
@@ -274,10 +240,11 @@ func (c *choice) callTools(q *Request, b *Behaviour, rng *mrand.Rand, room int64
 
 // add appends a call, and truncates its arguments when the limit is reached.
 func (c *choice) add(model string, call toolCall, room *int64) {
-	args, name := callText(&call)
-	tokens := 8 + countText(model, name) + countText(model, *args)
+	called := call.Function
+	overhead := 8 + countText(model, called.Name)
+	tokens := overhead + countText(model, called.Arguments)
 	if *room >= 0 && tokens > *room {
-		*args = truncate(model, *args, max(*room-8-countText(model, name), 0))
+		called.Arguments = truncate(model, called.Arguments, max(*room-overhead, 0))
 		tokens, c.finish = *room, "length"
 	}
 	if *room >= 0 {
@@ -287,35 +254,18 @@ func (c *choice) add(model string, call toolCall, room *int64) {
 	c.calls = append(c.calls, call)
 }
 
-// callText returns the streamed text of a call, and the called name.
-func callText(call *toolCall) (args *string, name string) {
-	if call.Custom != nil {
-		return &call.Custom.Input, call.Custom.Name
-	}
-	return &call.Function.Arguments, call.Function.Name
-}
-
 // chosen returns the tools that tool_choice allows.
-func (q *Request) chosen(offered []tool) []tool {
-	var named struct {
-		openai.ToolFunction
-		Function, Custom openai.ToolFunction
-	}
-	if json.Unmarshal(q.toolChoice, &named) != nil {
-		return offered
-	}
-	name := named.Name + named.Function.Name + named.Custom.Name
-	return slices.DeleteFunc(offered, func(t tool) bool {
-		return name != "" && t.Function.Name != name && t.Custom.Name != name
-	})
+func (q *Request) chosen() []tool {
+	var named struct{ Function openai.ToolFunction }
+	var flat openai.ToolFunction
+	_ = json.Unmarshal(q.toolChoice, &named) // it may be a word
+	_ = json.Unmarshal(q.toolChoice, &flat)
+	name := flat.Name + named.Function.Name
+	return slices.DeleteFunc(slices.Clone(q.tools), func(t tool) bool { return name != "" && t.Function.Name != name })
 }
 
 func callOf(t tool, rng *mrand.Rand) (toolCall, error) {
-	call := toolCall{ID: newID("call_"), Type: t.Type}
-	if t.Type == "custom" {
-		call.Custom = &calledCustom{Name: t.Custom.Name, Input: strings.Join((&prose{rng: rng}).take(6, true), "")}
-		return call, nil
-	}
+	call := toolCall{ID: newID("call_"), Type: "function"}
 	args := "{}"
 	if len(t.Function.Parameters) > 0 {
 		var err error
@@ -325,6 +275,6 @@ func callOf(t tool, rng *mrand.Rand) (toolCall, error) {
 				t.Function.Name, err)
 		}
 	}
-	call.Type, call.Function = "function", &calledFunc{Name: t.Function.Name, Arguments: args}
+	call.Function = &calledFunc{Name: t.Function.Name, Arguments: args}
 	return call, nil
 }

@@ -19,7 +19,7 @@ type Behaviour struct {
 	Output    int64     // tokens of visible text per choice; 0: plausible, -1: none
 	Fill      bool      // use up the request's output limit
 	Reasoning int64     // reasoning tokens per choice; 0: by model and effort, -1: none
-	Cached    int64     // prompt tokens reported as cached; 0: by prefix, -1: none
+	Cached    int64     // prompt tokens reported as cached; 0: by prefix, -1: none; what is written is then 0
 	Text      string    // this text instead of a generated one
 	Tools     int       // tool calls when tools are offered; 0: one, -1: none
 	Finish    string    // finish_reason instead of the true one
@@ -217,7 +217,8 @@ func (b *Behaviour) field(name string) any {
 	return map[string]any{
 		"output": &b.Output, "reasoning": &b.Reasoning, "cached": &b.Cached,
 		"text": &b.Text, "tools": &b.Tools, "finish": &b.Finish, "model": &b.Model,
-		"tier": &b.Tier, "usage": &b.Usage, "raw-usage": &b.RawUsage, "iterations": &b.Iterations, "speed": &b.Speed, "geo": &b.Geo,
+		"tier": &b.Tier, "usage": &b.Usage, "raw-usage": &b.RawUsage,
+		"iterations": &b.Iterations, "speed": &b.Speed, "geo": &b.Geo,
 		"chunk": &b.Chunk, "delay": &b.Delay, "first": &b.First, "gap": &b.Gap,
 		"status": &b.Status, "type": &b.Type, "code": &b.Code, "message": &b.Message,
 		"body": &b.Body, "retry-after": &b.RetryAfter, "header": &b.Header,

@@ -1,19 +1,11 @@
 package fakeprovider
 
 import (
-	"hash/maphash"
+	"crypto/sha256"
 	"slices"
 	"sync"
+	"time"
 )
-
-// prefixCache simulates a provider's prompt cache: it remembers prompts block by block, and a
-// prompt with the beginning of an earlier one gets that part at a lower price. The zero value
-// is ready to use.
-type prefixCache struct {
-	mu       sync.Mutex
-	seed     maphash.Seed
-	now, old map[uint64]struct{} // two generations limit its size
-}
 
 const (
 	cacheBlock   = 256 // bytes
@@ -22,48 +14,109 @@ const (
 	cacheStep    = 128  // tokens
 )
 
-// hit returns the cached tokens of a prompt with this many tokens, and remembers the prompt.
-func (c *prefixCache) hit(model string, prompt []byte, tokens int64) int64 {
+// segment is a part of a prompt after which a breakpoint may be.
+type segment struct {
+	text   string // what the cache compares
+	tokens int64
+	life   time.Duration // of the prefix that ends here; 0 without a breakpoint
+}
+
+// prefixCache simulates a provider's prompt cache: prefixes that ended at a breakpoint, with the end
+// of their life, which each use renews. The zero value is ready to use.
+type prefixCache struct {
+	mu       sync.Mutex
+	prefixes map[[32]byte]cachedPrefix
+}
+
+type cachedPrefix struct {
+	until time.Time
+	life  time.Duration
+}
+
+// lookBack is how many segments before a breakpoint are compared with the cache.
+const lookBack = 20
+
+// use returns the tokens of a prompt by class: read from the cache, written to it for an hour or for
+// another time, and all. If store is true, the prompt is remembered. Prompts are compared with those
+// for the same model.
+func (c *prefixCache) use(model string, prompt []segment, now time.Time, store bool) Usage {
+	var u Usage
+	sums, upTo := make([][32]byte, len(prompt)), make([]int64, len(prompt))
+	hash := sha256.New()
+	hash.Write([]byte(model))
+	for i, s := range prompt {
+		hash.Write([]byte(s.text))
+		u.Prompt += s.tokens
+		sums[i], upTo[i] = [32]byte(hash.Sum(nil)), u.Prompt
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	hit := c.longest(prompt, sums, now)
+	if hit >= 0 {
+		u.Cached = upTo[hit]
+	}
+	if hit >= 0 && store {
+		c.put(sums[hit], now, 0)
+	}
+	for i, s := range prompt {
+		if s.life == 0 || upTo[i] < cacheMinimum {
+			continue
+		}
+		written := max(upTo[i]-u.Cached-u.CacheWrite-u.CacheWrite1h, 0)
+		if s.life == time.Hour {
+			u.CacheWrite1h += written
+		} else {
+			u.CacheWrite += written
+		}
+		if store {
+			c.put(sums[i], now, s.life)
+		}
+	}
+	return u
+}
+
+// longest returns the last segment of the longest prefix that the cache has, or -1. It requires
+// c.mu.
+func (c *prefixCache) longest(prompt []segment, sums [][32]byte, now time.Time) int {
+	for i, s := range slices.Backward(prompt) {
+		for j := i; s.life > 0 && j >= max(i-lookBack, 0); j-- {
+			if c.prefixes[sums[j]].until.After(now) {
+				return j
+			}
+		}
+	}
+	return -1
+}
+
+// put remembers a prefix, or renews it. It requires c.mu.
+func (c *prefixCache) put(sum [32]byte, now time.Time, life time.Duration) {
+	if c.prefixes == nil || len(c.prefixes) > cacheMost {
+		c.prefixes = map[[32]byte]cachedPrefix{}
+	}
+	life = max(life, c.prefixes[sum].life)
+	c.prefixes[sum] = cachedPrefix{now.Add(life), life}
+}
+
+// hit returns the cached tokens of a prompt with this many tokens, and remembers the prompt. OpenAI
+// caches without breakpoints.
+func (s *Server) hit(q *Request, tokens int64) int64 {
+	prompt, blocks := q.prompt(), []segment{}
+	for block := range slices.Chunk(prompt, cacheBlock) {
+		blocks = append(blocks, segment{string(block), int64(len(block)), 24 * time.Hour})
+	}
 	if tokens < cacheMinimum || len(prompt) < cacheBlock {
 		return 0
 	}
-	matched := c.match(model, prompt)
-	cached := (tokens - 1) * int64(matched) / int64(len(prompt)) / cacheStep * cacheStep
+	matched := s.cache.use(q.Model, blocks, s.now(), true).Cached
+	cached := (tokens - 1) * matched / int64(len(prompt)) / cacheStep * cacheStep
 	if cached < cacheMinimum {
 		return 0
 	}
 	return cached
 }
 
-// match returns how many leading bytes were seen before, and remembers all of them.
-func (c *prefixCache) match(model string, prompt []byte) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.now == nil {
-		c.seed, c.now = maphash.MakeSeed(), make(map[uint64]struct{})
-	}
-	if len(c.now) > cacheMost {
-		c.old, c.now = c.now, make(map[uint64]struct{})
-	}
-	var h maphash.Hash
-	h.SetSeed(c.seed)
-	h.WriteString(model)
-	matched := 0 // the hash is cumulative, so a block matches only after its prefix
-	for block := range slices.Chunk(prompt, cacheBlock) {
-		h.Write(block)
-		sum := h.Sum64()
-		_, young := c.now[sum]
-		_, aged := c.old[sum]
-		if young || aged {
-			matched += len(block)
-		}
-		c.now[sum] = struct{}{}
-	}
-	return matched
-}
-
 // prompt returns what the cache compares: tools first, then messages, in OpenAI's order.
 func (q *Request) prompt() []byte {
-	return slices.Concat(q.fields["tools"], q.fields["functions"], q.fields["messages"], q.fields["instructions"],
+	return slices.Concat(q.fields["tools"], q.fields["messages"], q.fields["instructions"],
 		q.fields["input"])
 }

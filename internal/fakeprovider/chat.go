@@ -36,12 +36,11 @@ type plainChoice struct {
 }
 
 type plainMessage struct {
-	Role         string      `json:"role"`
-	Content      *string     `json:"content"`
-	ToolCalls    []toolCall  `json:"tool_calls,omitempty"`
-	FunctionCall *calledFunc `json:"function_call,omitempty"`
-	Refusal      *string     `json:"refusal"`
-	Annotations  []string    `json:"annotations"`
+	Role        string     `json:"role"`
+	Content     *string    `json:"content"`
+	ToolCalls   []toolCall `json:"tool_calls,omitempty"`
+	Refusal     *string    `json:"refusal"`
+	Annotations []string   `json:"annotations"`
 }
 
 var _ = post("/v1/chat/completions", answerChat)
@@ -113,8 +112,6 @@ func answerPlain(x *exchange, a *answer) {
 func (c *choice) message() plainMessage {
 	m := plainMessage{Role: "assistant", Annotations: []string{}}
 	switch {
-	case c.legacy:
-		m.FunctionCall = c.calls[0].Function
 	case len(c.calls) > 0:
 		m.ToolCalls = c.calls
 	default:

@@ -22,7 +22,7 @@ func (q *Request) textFields() error {
 	var options *openai.StreamOptions
 	for name, into := range map[string]any{
 		"stream": &q.Stream, "stream_options": &options, "max_tokens": &limit, "n": &q.N, "best_of": &bestOf,
-		"echo": &q.echo, "service_tier": &q.ServiceTier,
+		"service_tier": &q.ServiceTier,
 	} {
 		if err := q.field(name, into); err != nil {
 			return err
@@ -71,29 +71,15 @@ func textBody(x *exchange, a *answer, choices []textChoice, usage json.RawMessag
 func answerPlainText(x *exchange, a *answer) {
 	choices := make([]textChoice, 0, len(a.choices))
 	for i, c := range a.choices {
-		choices = append(choices, textChoice{Text: x.q.echoed(i) + strings.Join(c.pieces, ""), Index: i, Finish: &c.finish})
+		choices = append(choices, textChoice{Text: strings.Join(c.pieces, ""), Index: i, Finish: &c.finish})
 	}
 	x.finish(textBody(x, a, choices, x.usage(chatUsage(a.usage))))
-}
-
-// echoed returns the prompt that precedes choice i, if requested.
-func (q *Request) echoed(i int) string {
-	if !q.echo {
-		return ""
-	}
-	return q.inputs[i*len(q.inputs)/q.N].text
 }
 
 // textForm writes the chunks of a legacy completion.
 type textForm struct{ *stream }
 
-func (s textForm) begin() {
-	for i := range s.a.choices {
-		if text := s.x.q.echoed(i); text != "" {
-			s.piece(i, delta{Content: &text})
-		}
-	}
-}
+func (s textForm) begin() {}
 
 func (s textForm) piece(i int, d delta) {
 	if d.Content == nil {

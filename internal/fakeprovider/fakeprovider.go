@@ -1,6 +1,7 @@
 // Package fakeprovider is a real HTTP server that implements OpenAI's API: chat completions and
 // responses (both streamed or not), legacy completions, embeddings, moderations, models, files
-// and batches, with plausible text, usage, rate-limit headers, and faults on demand.
+// and batches, with plausible text, usage, rate-limit headers, and faults on demand. It also
+// implements Anthropic's Messages API, without message batches.
 //
 // "llmguard dev" uses it when there is no provider key, and the tests use it as the upstream.
 // It generates text without running a model. It is strict where a proxy could hide a mistake
@@ -30,7 +31,7 @@ import (
 type Options struct {
 	Addr   string   // address to listen on; default 127.0.0.1:0
 	Seed   uint64   // changes all generated text
-	Key    string   // required Bearer key; "" accepts any key or none
+	Key    string   // required key; "" accepts any, and outside Anthropic's API none
 	Models []string // the only known models; nil accepts every name and lists a few
 	// Cadence is the pace of responses; zero means no delay.
 	Cadence Cadence
@@ -73,10 +74,8 @@ type Server struct {
 	quotas quotas
 	now    func() time.Time // the clock of quotas
 	cache  prefixCache
-	// claudeCache is the prompt cache of the Messages API.
-	claudeCache breakpointCache
-	closed      context.Context // cancelled by Close, which ends every hanging response
-	close       context.CancelFunc
+	closed context.Context // cancelled by Close, which ends every hanging response
+	close  context.CancelFunc
 
 	mu       sync.Mutex
 	script   func(*Request) Behaviour

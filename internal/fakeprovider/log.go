@@ -24,9 +24,9 @@ const (
 )
 
 // Usage is what one or more calls consumed, in tokens. Cached, CacheWrite and CacheWrite1h are
-// disjoint parts of Prompt; Reasoning, Accepted and Rejected are part of Completion.
+// disjoint parts of Prompt; Reasoning is part of Completion.
 type Usage struct {
-	Prompt, Completion, Cached, CacheWrite, Reasoning, Accepted, Rejected int64
+	Prompt, Completion, Cached, CacheWrite, Reasoning int64
 
 	CacheWrite1h int64 // written to the cache for an hour, while CacheWrite is for the usual time
 	Searches     int64 // web searches, not tokens
@@ -47,8 +47,7 @@ func (u Usage) Add(v Usage) Usage {
 	return Usage{
 		Prompt: u.Prompt + v.Prompt, Completion: u.Completion + v.Completion,
 		Cached: u.Cached + v.Cached, CacheWrite: u.CacheWrite + v.CacheWrite,
-		Reasoning: u.Reasoning + v.Reasoning,
-		Accepted:  u.Accepted + v.Accepted, Rejected: u.Rejected + v.Rejected,
+		Reasoning:    u.Reasoning + v.Reasoning,
 		CacheWrite1h: u.CacheWrite1h + v.CacheWrite1h, Searches: u.Searches + v.Searches,
 	}
 }
@@ -94,7 +93,6 @@ type Totals struct {
 	Requests, InFlight, PeakInFlight int64
 	Outcomes                         map[Outcome]int64
 	Usage                            Usage
-	ByModel                          map[string]Usage // by requested model
 }
 
 // record is the bounded log, guarded by one mutex.
@@ -110,7 +108,6 @@ type record struct {
 func newRecord(size int) *record {
 	l := &record{size: size, idle: make(chan struct{})}
 	l.totals.Outcomes = make(map[Outcome]int64)
-	l.totals.ByModel = make(map[string]Usage)
 	close(l.idle)
 	return l
 }
@@ -155,7 +152,6 @@ func (l *record) end(rec *Record) {
 	t.Outcomes[rec.Outcome]++
 	if rec.Usage != (Usage{}) {
 		t.Usage = t.Usage.Add(rec.Usage)
-		t.ByModel[rec.Model] = t.ByModel[rec.Model].Add(rec.Usage)
 	}
 	t.InFlight--
 	if t.InFlight == 0 {
@@ -182,7 +178,7 @@ func (s *Server) Totals() Totals {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.totals
-	t.Outcomes, t.ByModel = maps.Clone(t.Outcomes), maps.Clone(t.ByModel)
+	t.Outcomes = maps.Clone(t.Outcomes)
 	return t
 }
 

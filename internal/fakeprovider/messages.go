@@ -37,7 +37,7 @@ func countMessageTokens(x *exchange) error {
 	if err != nil || x.opening() {
 		return err
 	}
-	tokens := x.s.claudeCache.use(x.q, x.s.now(), false).Prompt
+	tokens := x.q.claude.input.Prompt
 	body := map[string]any{"input_tokens": tokens}
 	if x.q.has("context_management") {
 		body["context_management"] = map[string]any{"original_input_tokens": tokens}

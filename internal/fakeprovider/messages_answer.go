@@ -14,7 +14,7 @@ const searchTokens = 500
 // claudeInput sets the input of an answer by class, what it searched for, and who else was asked.
 func (s *Server) claudeInput(q *Request, b *Behaviour, a *answer) {
 	a.id = "msg_" + strings.TrimPrefix(a.id, "chatcmpl-")
-	in := s.claudeCache.use(q, s.now(), true)
+	in := s.cache.use(q.Model+q.claude.Speed, q.claude.prompt, s.now(), true)
 	if b.Cached != 0 {
 		in.Cached, in.CacheWrite, in.CacheWrite1h = min(max(b.Cached, 0), in.Prompt), 0, 0
 	}
@@ -98,20 +98,15 @@ func (a *answer) claudeMessage(content []map[string]any, usage json.RawMessage) 
 	return body
 }
 
-// claudeStop returns why an answer ended.
+// claudeStops are Anthropic's words for why an answer ended; others are those of a behavior.
+var claudeStops = map[string]string{"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+
 func (c *choice) claudeStop() map[string]any {
-	stop := map[string]any{"stop_reason": c.finish, "stop_sequence": nil, "stop_details": nil}
-	switch c.finish {
-	case "stop":
-		stop["stop_reason"] = "end_turn"
-	case "length":
-		stop["stop_reason"] = "max_tokens"
-	case "tool_calls":
-		stop["stop_reason"] = "tool_use"
-	case "refusal":
-		stop["stop_details"] = map[string]any{"type": "refusal", "category": nil, "explanation": nil}
+	reason, details := cmp.Or(claudeStops[c.finish], c.finish), map[string]any(nil)
+	if reason == "refusal" {
+		details = map[string]any{"type": "refusal", "category": nil, "explanation": nil}
 	}
-	return stop
+	return map[string]any{"stop_reason": reason, "stop_sequence": nil, "stop_details": details}
 }
 
 // answerPlainMessage writes a message as one document: what the events of a stream add up to.
@@ -211,13 +206,12 @@ func (f *claudeForm) stop() {
 
 func (f *claudeForm) piece(_ int, d delta) {
 	for _, call := range d.ToolCalls {
-		args, name := callText(&call)
-		if name == "" {
-			f.delta("input_json_delta", "partial_json", *args)
+		if call.Function.Name == "" {
+			f.delta("input_json_delta", "partial_json", call.Function.Arguments)
 			continue
 		}
 		id := "toolu_" + strings.TrimPrefix(call.ID, "call_")
-		f.start(map[string]any{"type": "tool_use", "id": id, "name": name, "input": map[string]any{}})
+		f.start(map[string]any{"type": "tool_use", "id": id, "name": call.Function.Name, "input": map[string]any{}})
 	}
 	if d.Content != nil {
 		if !f.open || f.blocks[len(f.blocks)-1]["type"] != "text" {

@@ -2,18 +2,8 @@ package fakeprovider
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"slices"
-	"sync"
 	"time"
 )
-
-// segment is a part of a prompt after which a breakpoint may be: a tool or a content block.
-type segment struct {
-	text   string // what the cache compares
-	tokens int64
-	life   time.Duration // of the prefix that ends here; 0 without a breakpoint
-}
 
 // cacheControl makes a breakpoint.
 type cacheControl struct{ Type, TTL string }
@@ -50,79 +40,4 @@ func (q *Request) breakpoints() error {
 		return invalid("", "", "A maximum of 4 blocks with cache_control may be provided. Found %d.", count)
 	}
 	return err
-}
-
-// breakpointCache is Anthropic's prompt cache: prefixes that ended at a breakpoint, with the end
-// of their life, which each use renews. The zero value is ready to use.
-type breakpointCache struct {
-	mu       sync.Mutex
-	prefixes map[[32]byte]cachedPrefix
-}
-
-type cachedPrefix struct {
-	until time.Time
-	life  time.Duration
-}
-
-// lookBack is how many segments before a breakpoint are compared with the cache.
-const lookBack = 20
-
-// use returns the input tokens of a request by class: read from the cache, written to it for five
-// minutes or an hour, and all. If store is true, the prompt is remembered.
-func (c *breakpointCache) use(q *Request, now time.Time, store bool) Usage {
-	prompt, u := q.claude.prompt, Usage{}
-	sums, upTo := make([][32]byte, len(prompt)), make([]int64, len(prompt))
-	hash := sha256.New()
-	hash.Write([]byte(q.Model + q.claude.Speed))
-	for i, s := range prompt {
-		hash.Write([]byte(s.text))
-		u.Prompt += s.tokens
-		sums[i], upTo[i] = [32]byte(hash.Sum(nil)), u.Prompt
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	hit := c.longest(prompt, sums, now)
-	if hit >= 0 {
-		u.Cached = upTo[hit]
-	}
-	if hit >= 0 && store {
-		c.put(sums[hit], now, 0)
-	}
-	for i, s := range prompt {
-		if s.life == 0 || upTo[i] < cacheMinimum {
-			continue
-		}
-		written := max(upTo[i]-u.Cached-u.CacheWrite-u.CacheWrite1h, 0)
-		if s.life == time.Hour {
-			u.CacheWrite1h += written
-		} else {
-			u.CacheWrite += written
-		}
-		if store {
-			c.put(sums[i], now, s.life)
-		}
-	}
-	return u
-}
-
-// longest returns the last segment of the longest prefix that the cache has, or -1. It requires
-// c.mu.
-func (c *breakpointCache) longest(prompt []segment, sums [][32]byte, now time.Time) int {
-	for i, s := range slices.Backward(prompt) {
-		for j := i; s.life > 0 && j >= max(i-lookBack, 0); j-- {
-			if c.prefixes[sums[j]].until.After(now) {
-				return j
-			}
-		}
-	}
-	return -1
-}
-
-// put remembers a prefix, or renews it. It requires c.mu.
-func (c *breakpointCache) put(sum [32]byte, now time.Time, life time.Duration) {
-	if c.prefixes == nil || len(c.prefixes) > cacheMost {
-		c.prefixes = map[[32]byte]cachedPrefix{}
-	}
-	life = max(life, c.prefixes[sum].life)
-	c.prefixes[sum] = cachedPrefix{now.Add(life), life}
 }

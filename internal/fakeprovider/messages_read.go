@@ -42,6 +42,7 @@ type claudeRequest struct {
 	Geo      string `json:"inference_geo"`
 
 	prompt   []segment // all input, in the order that the prompt cache compares
+	input    Usage     // by class, before it is remembered
 	thinks   bool
 	display  string // default of thinking.display
 	searches int64  // most web searches; 0 if none may be made
@@ -56,8 +57,12 @@ const (
 
 // betaMembers are the members that need a beta, and how the name of the beta begins.
 var betaMembers = [][2]string{
-	{"context_management", "context-management-"}, {"context_management", "compact-"}, {"compaction", "compact-"},
-	{"mcp_servers", "mcp-client-"}, {"fallbacks", "server-side-fallback-"}, {"fallback_credit_token", "fallback-credit-"},
+	{"context_management", "context-management-"},
+	{"context_management", "compact-"},
+	{"compaction", "compact-"},
+	{"mcp_servers", "mcp-client-"},
+	{"fallbacks", "server-side-fallback-"},
+	{"fallback_credit_token", "fallback-credit-"},
 	{"output_format", "structured-outputs-"},
 }
 
@@ -104,8 +109,8 @@ func (q *Request) readClaude(s *Server, members string) func() error {
 				return err
 			}
 		}
-		u := s.claudeCache.use(q, s.now(), false)
-		q.Requested = u.Prompt - u.Cached
+		c.input = s.cache.use(q.Model+c.Speed, c.prompt, s.now(), false)
+		q.Requested = c.input.Prompt - c.input.Cached
 		return nil
 	}
 }
@@ -139,15 +144,15 @@ func (q *Request) claudeRules() error {
 		{unlisted(c.Tier, "auto standard_only"), "service_tier: Input should be 'auto' or 'standard_only'"},
 		{unlisted(c.Speed, "standard fast"), "speed: Input should be 'standard' or 'fast'"},
 		{unlisted(c.Geo, "global us"), "inference_geo: Input should be 'global' or 'us'"},
-		{unlisted(c.Thinking.Type, "adaptive enabled disabled"), "thinking: Input tag does not match any of the expected tags"},
+		{unlisted(c.Thinking.Type, "adaptive enabled disabled"), "thinking: Input tag does not match the expected tags"},
 		{unlisted(c.Thinking.Display, "summarized omitted"), "thinking.display: Input should be 'summarized' or 'omitted'"},
 		{enabled && adaptive, "\"thinking.type.enabled\" is not supported for this model. Use \"thinking.type.adaptive\"."},
-		{enabled && c.Thinking.Budget < 1024, "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"},
+		{enabled && c.Thinking.Budget < 1024, "thinking.enabled.budget_tokens: Input should be at least 1024"},
 		{
 			enabled && c.MaxTokens != nil && c.Thinking.Budget >= *c.MaxTokens,
 			"`max_tokens` must be greater than `thinking.budget_tokens`.",
 		},
-		{unlisted(c.Choice.Type, "auto any tool none"), "tool_choice: Input tag does not match any of the expected tags"},
+		{unlisted(c.Choice.Type, "auto any tool none"), "tool_choice: Input tag does not match the expected tags"},
 		{c.Choice.Type != "" && len(c.Tools) == 0, "tool_choice may only be specified while providing tools."},
 		{forced && c.thinks, "Thinking may not be enabled when tool_choice forces tool use."},
 		{len(c.Messages) == 0, "messages: at least one message is required"},
@@ -375,7 +380,8 @@ func (q *Request) claudePrompt() error {
 	case len(open) > 0:
 		return unanswered("messages", open)
 	case last == "assistant" && claudeAtLeast(q.Model, "4.6"):
-		return invalid("", "", "This model does not support assistant message prefill. The conversation must end with a user message.")
+		return invalid("", "", "This model does not support assistant message prefill. "+
+			"The conversation must end with a user message.")
 	}
 	return nil
 }

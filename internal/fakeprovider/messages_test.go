@@ -120,7 +120,7 @@ func TestMessageRefusals(t *testing.T) {
 		{claudeBody("hi", `,"speed":"slow"`), "speed:"},
 		{claudeBody("hi", `,"output_config":{"effort":"minimal"}`), "output_config.effort:"},
 		{claudeBody("hi", `,"thinking":{"type":"enabled","budget_tokens":1024}`), "is not supported for this model"},
-		{old(`,"thinking":{"type":"enabled","budget_tokens":100}`), "greater than or equal to 1024"},
+		{old(`,"thinking":{"type":"enabled","budget_tokens":100}`), "at least 1024"},
 		{old(`,"thinking":{"type":"enabled","budget_tokens":1024}`), "must be greater than `thinking.budget_tokens`"},
 		{claudeBody("hi", `,"tool_choice":{"type":"any"}`), "while providing tools"},
 		{claudeBody("hi", tools+`,"tool_choice":{"type":"tool","name":"g"}`), "not found in provided tools"},

@@ -3,7 +3,6 @@ package fakeprovider_test
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -332,10 +331,10 @@ func TestUsageIsWhatTheLogHas(t *testing.T) {
 		}
 	}
 	totals, sum := f.Totals(), fakeprovider.Usage{}
-	for u := range maps.Values(totals.ByModel) {
-		sum = sum.Add(u)
+	for _, rec := range f.Log() {
+		sum = sum.Add(rec.Usage)
 	}
 	if totals.Usage != sum || totals.Requests != 6 || totals.Outcomes[fakeprovider.OK] != 6 {
-		t.Errorf("totals %+v, the models add up to %+v", totals, sum)
+		t.Errorf("totals %+v, the calls add up to %+v", totals, sum)
 	}
 }

@@ -44,7 +44,6 @@ type Request struct {
 	items      []json.RawMessage // input items of a Responses request
 	hidden     int64             // tokens of the response or conversation that it continues
 	spoken     *thing            // the conversation that the output is added to
-	echo       bool              // the completion repeats its prompt
 	bestOf     int
 	claude     *claudeRequest // of the Messages API, otherwise nil
 }
@@ -71,9 +70,6 @@ type part struct {
 type tool struct {
 	Type     string   `json:"type"`
 	Function function `json:"function"`
-	Custom   struct {
-		Name string `json:"name"`
-	} `json:"custom"`
 }
 
 type function struct {
@@ -206,9 +202,6 @@ func (q *Request) checkChat() error {
 	case q.N < 1 || q.N > 128:
 		return invalid("n", "integer_out_of_range", "Invalid 'n': expected an integer between 1 and 128, but got %d instead.",
 			q.N)
-	case q.has("prediction") && q.MaxTokens >= 0:
-		return invalid("max_completion_tokens", "unsupported_parameter",
-			"Unsupported parameter: 'max_completion_tokens' is not supported with predicted outputs.")
 	}
 	switch q.ServiceTier {
 	case "", "auto", "default", "flex", "scale", "priority", "fast":

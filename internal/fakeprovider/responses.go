@@ -30,7 +30,6 @@ type inputItem struct {
 	Content   json.RawMessage `json:"content"`
 	Name      string          `json:"name"`
 	Arguments string          `json:"arguments"`
-	Input     string          `json:"input"`
 	Output    json.RawMessage `json:"output"`
 }
 
@@ -113,11 +112,9 @@ func (q *Request) readResponsesTools() error {
 	}
 	kept := flat[:0]
 	for _, f := range flat {
-		if f.Type == "function" || f.Type == "custom" {
+		if f.Type == "function" {
 			kept = append(kept, f)
-			t := tool{Type: f.Type, Function: f.function}
-			t.Custom.Name = f.Name
-			q.tools = append(q.tools, t)
+			q.tools = append(q.tools, tool{Type: f.Type, Function: f.function})
 		}
 	}
 	q.fields["tools"] = encode(kept)
@@ -177,12 +174,12 @@ func (q *Request) readInputItems(s *Server) error {
 
 func (i *inputItem) message() message {
 	switch i.Type {
-	case "function_call", "custom_tool_call":
+	case "function_call":
 		return message{
 			Role:      "assistant",
-			ToolCalls: []toolCall{{Function: &calledFunc{Name: i.Name, Arguments: i.Arguments + i.Input}}},
+			ToolCalls: []toolCall{{Function: &calledFunc{Name: i.Name, Arguments: i.Arguments}}},
 		}
-	case "function_call_output", "custom_tool_call_output":
+	case "function_call_output":
 		return message{Role: "tool", Content: i.Output}
 	case "", "message":
 		return message{Role: i.Role, Content: i.Content}

@@ -66,19 +66,6 @@ func (c *choice) status() string {
 	return "completed"
 }
 
-// outputs returns the output items of a finished choice.
-func (c *choice) outputs() []map[string]any {
-	if len(c.calls) == 0 {
-		return []map[string]any{messageItem(newID("msg_"), c.status(), strings.Join(c.pieces, ""))}
-	}
-	items := make([]map[string]any, 0, len(c.calls))
-	for _, call := range c.calls {
-		args, _ := callText(&call)
-		items = append(items, callItem(newID("fc_"), "completed", call, *args))
-	}
-	return items
-}
-
 func messageItem(id, status, text string) map[string]any {
 	return map[string]any{
 		"id": id, "type": "message", "role": "assistant", "status": status,
@@ -91,22 +78,20 @@ func textPart(text string) map[string]any {
 }
 
 func callItem(id, status string, call toolCall, args string) map[string]any {
-	item := map[string]any{"id": id, "type": "function_call", "status": status, "call_id": call.ID, "arguments": args}
-	if call.Custom != nil {
-		item["type"] = "custom_tool_call"
-		item["name"] = call.Custom.Name
-		item["input"] = args
-		delete(item, "arguments")
-		return item
+	return map[string]any{
+		"id": id, "type": "function_call", "status": status, "call_id": call.ID,
+		"name": call.Function.Name, "arguments": args,
 	}
-	item["name"] = call.Function.Name
-	return item
 }
 
 // answerPlainResponse writes a response as one document.
 func answerPlainResponse(x *exchange, a *answer) {
 	r, c := newResponse(x, a), a.choices[0]
-	r.items = append(r.items, c.outputs()...)
+	f := &responseForm{s: &stream{x: x, a: a, over: true}, r: r} // the events add up to the items
+	for _, p := range c.deltas(1) {
+		f.piece(0, p.delta)
+	}
+	f.closeItem(c.status())
 	r.finish(x, c, x.usage(responseUsage(a.usage)))
 	x.finish(r.body)
 }

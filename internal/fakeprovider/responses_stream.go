@@ -67,19 +67,14 @@ func (f *responseForm) add(item map[string]any, content string) {
 }
 
 func (f *responseForm) callPiece(call toolCall) {
-	args, name := callText(&call)
-	if name != "" {
+	if call.Function.Name != "" {
 		f.closeItem("completed")
 		f.call = call
 		f.add(callItem(newID("fc_"), "in_progress", call, ""), "")
 		return
 	}
-	f.text.WriteString(*args)
-	kind := "response.function_call_arguments.delta"
-	if call.Custom != nil {
-		kind = "response.custom_tool_call_input.delta"
-	}
-	f.send(kind, f.place(map[string]any{"delta": *args}))
+	f.text.WriteString(call.Function.Arguments)
+	f.send("response.function_call_arguments.delta", f.place(map[string]any{"delta": call.Function.Arguments}))
 }
 
 // closeItem completes the open item.
@@ -93,9 +88,6 @@ func (f *responseForm) closeItem(status string) {
 	case "message":
 		f.send("response.output_text.done", f.place(map[string]any{"content_index": 0, "text": text, "logprobs": []any{}}))
 		f.send("response.content_part.done", f.place(map[string]any{"content_index": 0, "part": textPart(text)}))
-	case "custom_tool_call":
-		item = callItem(id, status, f.call, text)
-		f.send("response.custom_tool_call_input.done", f.place(map[string]any{"input": text}))
 	default:
 		item = callItem(id, status, f.call, text)
 		f.send("response.function_call_arguments.done", f.place(map[string]any{"arguments": text, "name": item["name"]}))

@@ -19,15 +19,11 @@ type schema struct {
 	Properties  properties        `json:"properties"`
 	Required    []string          `json:"required"`
 	Items       *schema           `json:"items"`
-	PrefixItems []*schema         `json:"prefixItems"`
 	MinItems    int               `json:"minItems"`
 	MinLength   int               `json:"minLength"`
 	MaxLength   *int              `json:"maxLength"`
 	Minimum     *float64          `json:"minimum"`
 	Maximum     *float64          `json:"maximum"`
-	ExclMinimum *float64          `json:"exclusiveMinimum"`
-	ExclMaximum *float64          `json:"exclusiveMaximum"`
-	MultipleOf  float64           `json:"multipleOf"`
 	Format      string            `json:"format"`
 	AnyOf       []*schema         `json:"anyOf"`
 	OneOf       []*schema         `json:"oneOf"`
@@ -225,7 +221,7 @@ func (s *schema) kind(depth int) string {
 		return "null"
 	case s.Properties != nil || s.Defs != nil:
 		return "object"
-	case s.Items != nil || s.PrefixItems != nil:
+	case s.Items != nil:
 		return "array"
 	}
 	return "string"
@@ -251,7 +247,7 @@ func (g *generator) object(s *schema, depth int) {
 }
 
 func (g *generator) array(s *schema, depth int) {
-	n := max(s.MinItems, 1+g.rng.IntN(2), len(s.PrefixItems))
+	n := max(s.MinItems, 1+g.rng.IntN(2))
 	if depth >= maxDepth {
 		n = s.MinItems
 	}
@@ -260,46 +256,30 @@ func (g *generator) array(s *schema, depth int) {
 		if i > 0 {
 			g.out.WriteByte(',')
 		}
-		switch {
-		case i < len(s.PrefixItems):
-			g.value(s.PrefixItems[i], depth+1)
-		case s.Items != nil:
-			g.value(s.Items, depth+1)
-		default:
+		if s.Items == nil {
 			g.out.WriteString(`"item"`)
+			continue
 		}
+		g.value(s.Items, depth+1)
 	}
 	g.out.WriteByte(']')
 }
 
-// number writes a multiple of multipleOf, or an integer, within the bounds.
+// number writes an integer within the bounds.
 func (g *generator) number(s *schema) {
 	low, high := 1.0, 100.0
-	step := 1.0
-	if s.MultipleOf > 0 {
-		step = s.MultipleOf
-	}
 	switch {
 	case s.Minimum != nil:
-		low, high = *s.Minimum, *s.Minimum+99*step
-	case s.ExclMinimum != nil:
-		low, high = *s.ExclMinimum+step/2, *s.ExclMinimum+99*step
-	}
-	switch {
+		low, high = *s.Minimum, *s.Minimum+99
 	case s.Maximum != nil:
+		low = *s.Maximum - 99
+	}
+	if s.Maximum != nil {
 		high = *s.Maximum
-	case s.ExclMaximum != nil:
-		high = *s.ExclMaximum - step/2
 	}
-	if s.Minimum == nil && s.ExclMinimum == nil && high < low {
-		low = high - 99*step
-	}
-	first, last := math.Ceil(low/step), math.Floor(high/step)
-	v := (low + high) / 2 // no such number is within the bounds: use a fraction
-	if last >= first {
-		v = (first + float64(g.rng.IntN(int(min(last-first, 1e6))+1))) * step
-	}
-	raw, _ := json.Marshal(v)
+	low = math.Ceil(low)
+	span := max(min(math.Floor(high)-low, 1e6), 0)
+	raw, _ := json.Marshal(low + float64(g.rng.IntN(int(span)+1)))
 	g.out.Write(raw)
 }
 

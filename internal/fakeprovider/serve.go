@@ -79,11 +79,6 @@ func (x *exchange) authorize() error {
 	if x.claude {
 		return x.authorizeClaude()
 	}
-	if id := x.r.Header.Get("X-Client-Request-Id"); len(id) > 512 || strings.ContainsFunc(id, func(r rune) bool {
-		return r > 126
-	}) {
-		return invalid("", "", "Invalid X-Client-Request-Id: it must be ASCII and at most 512 characters.")
-	}
 	key := x.key()
 	if x.s.opts.Key != "" && (key != x.s.opts.Key || len(x.r.Header.Values("Authorization")) != 1) {
 		return badKey(key)

@@ -20,10 +20,9 @@ type chunkChoice struct {
 }
 
 type delta struct {
-	Role         string      `json:"role,omitempty"`
-	Content      *string     `json:"content,omitempty"`
-	ToolCalls    []toolCall  `json:"tool_calls,omitempty"`
-	FunctionCall *calledFunc `json:"function_call,omitempty"`
+	Role      string     `json:"role,omitempty"`
+	Content   *string    `json:"content,omitempty"`
+	ToolCalls []toolCall `json:"tool_calls,omitempty"`
 }
 
 // stream writes one answer as server-sent events.
@@ -72,8 +71,6 @@ func newStream(x *exchange, a *answer) *stream {
 	_, s.gap = x.cadence()
 	s.usage = a.usage
 	s.usage.Completion, s.usage.Reasoning = 0, 0
-	s.usage.Accepted = 0
-	s.usage.Rejected = 0
 	total := 0
 	for _, c := range a.choices {
 		total += len(c.deltas(x.b.Chunk))
@@ -193,28 +190,13 @@ func (c *choice) deltas(perChunk int) []piece {
 
 // callDeltas returns the pieces of one call: its name, then parts of its arguments.
 func (c *choice) callDeltas(i int) []piece {
-	call := c.calls[i]
-	args, _ := callText(&call)
-	head, parts := call, split(*args, int64(len(*args)/12+1))
-	head.Index = &i
-	wrap := func(t toolCall) delta {
-		if c.legacy {
-			return delta{FunctionCall: t.Function}
-		}
-		return delta{ToolCalls: []toolCall{t}}
-	}
-	if call.Custom != nil {
-		head.Custom = &calledCustom{Name: call.Custom.Name}
-	} else {
-		head.Function = &calledFunc{Name: call.Function.Name}
-	}
-	out := []piece{{wrap(head), 8}}
-	for _, part := range parts {
+	head := c.calls[i]
+	args := head.Function.Arguments
+	head.Index, head.Function = &i, &calledFunc{Name: head.Function.Name}
+	out := []piece{{delta{ToolCalls: []toolCall{head}}, 8}}
+	for _, part := range split(args, int64(len(args)/12+1)) {
 		t := toolCall{Index: &i, Function: &calledFunc{Arguments: part}}
-		if call.Custom != nil {
-			t = toolCall{Index: &i, Type: "custom", Custom: &calledCustom{Input: part}}
-		}
-		out = append(out, piece{wrap(t), 3})
+		out = append(out, piece{delta{ToolCalls: []toolCall{t}}, 3})
 	}
 	return out
 }

@@ -69,8 +69,6 @@ func TestInstance(t *testing.T) {
 		return func(v any) bool { s, ok := v.(string); return ok && len(s) >= low && len(s) <= high }
 	}
 	f(`{"type":"integer","minimum":-3,"maximum":-1}`, number(-3, -1))
-	f(`{"type":"number","exclusiveMinimum":0,"exclusiveMaximum":1}`, number(0.0001, 0.9999))
-	f(`{"type":"integer","multipleOf":5,"minimum":7,"maximum":10}`, number(10, 10))
 	f(`{"type":"integer","maximum":-10}`, number(-200, -10))
 	f(`{"type":"string","minLength":200,"maxLength":210}`, length(200, 210))
 	f(`{"type":"string","maxLength":3}`, length(0, 3))

@@ -34,19 +34,16 @@ func (q *Request) promptTokens() int64 {
 			total += int64(perName) + countText(q.Model, m.Name)
 		}
 		for _, c := range m.ToolCalls {
-			if c.Function != nil || c.Custom != nil {
-				args, name := callText(&c)
-				total += tokenizer.ToolCallOverhead + countText(q.Model, name) + countText(q.Model, *args)
+			if c.Function != nil {
+				total += tokenizer.ToolCallOverhead + countText(q.Model, c.Function.Name) + countText(q.Model, c.Function.Arguments)
 			}
 		}
 		for _, img := range m.images {
 			total += imageTokens(q.Model, img)
 		}
 	}
-	for _, name := range []string{"tools", "functions"} {
-		tools, _ := tokenizer.ToolsRendered(tokenizer.EncodingFor(q.Model), q.fields[name])
-		total += int64(tools)
-	}
+	tools, _ := tokenizer.ToolsRendered(tokenizer.EncodingFor(q.Model), q.fields["tools"])
+	total += int64(tools)
 	var schema bytes.Buffer
 	_ = json.Compact(&schema, q.format.JSONSchema.Schema) // stays empty if absent
 	return total + q.hidden + countText(q.Model, schema.String())

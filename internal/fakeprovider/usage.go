@@ -18,7 +18,7 @@ func chatUsage(u Usage) map[string]any {
 		"prompt_tokens_details": in,
 		"completion_tokens_details": map[string]any{
 			"reasoning_tokens": u.Reasoning, "audio_tokens": int64(0),
-			"accepted_prediction_tokens": u.Accepted, "rejected_prediction_tokens": u.Rejected,
+			"accepted_prediction_tokens": int64(0), "rejected_prediction_tokens": int64(0),
 		},
 	}
 }
