@@ -113,8 +113,12 @@ func TestAnthropicSDKBeta(t *testing.T) {
 	if events.Err() != nil || len(last) != 4 {
 		t.Fatalf("%v, iterations %+v", events.Err(), last)
 	}
+	kinds := ""
+	for _, entry := range last {
+		kinds += entry.Type + " "
+	}
 	compaction, advisor, declined, own := last[0].AsCompaction(), last[1].AsAdvisorMessage(), last[2].AsMessage(), last[3].AsFallbackMessage()
-	if compaction.InputTokens == 0 || advisor.Model != "claude-opus-4-8" || declined.Model != "claude-opus-5" ||
+	if kinds != "compaction advisor_message message fallback_message " || compaction.InputTokens == 0 || advisor.Model != "claude-opus-4-8" || declined.Model != "claude-opus-5" ||
 		own.Model != "claude-sonnet-5" || own.OutputTokens != m.Usage.OutputTokens || m.Model != own.Model {
 		t.Errorf("iterations %+v of %+v", last, m)
 	}
