@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Anthropic's Messages API. Text, tool calls and faults are those of chat completions. Requests
@@ -100,7 +101,7 @@ func (v verdict) claude(x *exchange) error {
 		}
 		h.Set(name+"-Limit", strconv.FormatInt(w.limit, 10))
 		h.Set(name+"-Remaining", strconv.FormatInt(w.left, 10))
-		h.Set(name+"-Reset", now.Add(w.reset).Format("2006-01-02T15:04:05Z"))
+		h.Set(name+"-Reset", now.Add(w.reset).Format(time.RFC3339))
 	}
 	if !v.refused {
 		return nil

@@ -144,10 +144,13 @@ func TestAnthropicSDKErrors(t *testing.T) {
 		Model: "claude-opus-5", MaxTokens: 10,
 		Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("[fake: cut=error type=overloaded_error]"))},
 	})
+	seen := 0
 	for events.Next() {
+		seen++
 	}
-	if fault, ok := errors.AsType[*anthropic.Error](events.Err()); !ok || fault.Type() != anthropic.ErrorTypeOverloadedError {
-		t.Errorf("an error in the stream: %v", events.Err())
+	fault, ok := errors.AsType[*anthropic.Error](events.Err())
+	if !ok || fault.Type() != anthropic.ErrorTypeOverloadedError || seen == 0 {
+		t.Errorf("after %d events of a stream: %v, want its error", seen, events.Err())
 	}
 	counted, err := client.Messages.CountTokens(t.Context(), anthropic.MessageCountTokensParams{
 		Model:    "claude-opus-5",
