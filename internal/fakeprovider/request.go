@@ -28,7 +28,7 @@ type Request struct {
 	UserText     string // text of the user's messages or of embedding inputs
 	// Requested is what counts against tokens per minute: the larger of the output limit and a
 	// quarter of the characters of text, at least 1. Token ids in embedding input count
-	// individually.
+	// individually. For the Messages API: the input tokens that are not read from the cache.
 	Requested int64
 
 	hash       string // sha256 of the body, hex

@@ -27,7 +27,6 @@ type schema struct {
 	Format      string            `json:"format"`
 	AnyOf       []*schema         `json:"anyOf"`
 	OneOf       []*schema         `json:"oneOf"`
-	AllOf       []*schema         `json:"allOf"`
 	Defs        properties        `json:"$defs"`
 	Definitions properties        `json:"definitions"`
 }
@@ -86,8 +85,8 @@ func (p properties) get(name string) *schema {
 	return nil
 }
 
-// instance generates a compact JSON value that satisfies the schema. It ignores patterns and
-// conditions.
+// instance generates a compact JSON value that satisfies the schema. It ignores patterns,
+// conditions, multiples and allOf.
 func instance(rng *rand.Rand, raw json.RawMessage) (string, error) {
 	root := &schema{}
 	if len(raw) > 0 {
@@ -135,17 +134,13 @@ func (g *generator) compact(raw json.RawMessage) {
 	}
 }
 
-// resolve follows $ref and merges allOf.
+// resolve follows $ref.
 func (g *generator) resolve(s *schema) *schema {
 	for range 16 {
-		switch {
-		case s.Ref != "":
-			s = g.lookup(s.Ref)
-		case len(s.AllOf) > 0:
-			s = g.merge(s)
-		default:
+		if s.Ref == "" {
 			return s
 		}
+		s = g.lookup(s.Ref)
 	}
 	return &schema{}
 }
@@ -162,20 +157,6 @@ func (g *generator) lookup(ref string) *schema {
 		}
 	}
 	return &schema{}
-}
-
-func (g *generator) merge(s *schema) *schema {
-	out := *s
-	out.AllOf = nil
-	for _, part := range s.AllOf {
-		part = g.resolve(part)
-		if len(out.Type) == 0 {
-			out.Type = part.Type
-		}
-		out.Properties = slices.Concat(out.Properties, part.Properties)
-		out.Required = slices.Concat(out.Required, part.Required)
-	}
-	return &out
 }
 
 // choose picks the first alternative that is not null, or null below maxDepth.
