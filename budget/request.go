@@ -184,7 +184,7 @@ func (u *run) args(text bool) []any {
 	all := make([]any, 3, size)
 	all[0], all[1] = "evalsha", first.script.Hash()
 	if text {
-		all[0], all[1] = "eval", first.script.text
+		all[0], all[1] = "eval", first.script.Text()
 	}
 	for _, g := range u.groups {
 		names := g.keys()

@@ -13,10 +13,9 @@ import (
 	"github.com/llmguard/llmguard/lua"
 )
 
-// script is a Lua script with its text and its name in metrics.
+// script is a Lua script with its name in metrics.
 type script struct {
 	*redisconn.Script
-	text string
 	name string
 }
 
@@ -31,10 +30,7 @@ type scripts struct {
 var loaded = loadAll(lua.Files())
 
 func loadAll(files fs.FS) scripts {
-	load := func(name string) script {
-		text := lua.Text(files, name)
-		return script{redisconn.NewScript(text), text, name}
-	}
+	load := func(name string) script { return script{lua.LoadFrom(files, name), name} }
 	return scripts{
 		hold:   load("hold"),
 		settle: load("settle"),

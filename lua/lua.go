@@ -9,6 +9,7 @@
 package lua
 
 import (
+	"bytes"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -23,23 +24,27 @@ var files embed.FS
 // Files returns the script and library files unchanged.
 func Files() fs.FS { return files }
 
-// Load returns the script in <name>.lua with its libraries prepended. It panics if a file is
-// missing: names are constants of this module, so that is a programming error.
+// Load returns the script in <name>.lua with its libraries prepended; files are read when it is first used. It panics
+// if there is no such script: names are constants of this module, so that is a programming error.
 func Load(name string) *redisconn.Script { return LoadFrom(files, name) }
 
 // LoadFrom is Load from other files than those of this package.
 func LoadFrom(from fs.FS, name string) *redisconn.Script {
-	return redisconn.NewScript(Text(from, name))
+	mustExist(name)
+	return redisconn.ScriptOf(func() string { return Text(from, name) })
+}
+
+func mustExist(name string) {
+	if _, ok := libraries[name]; !ok {
+		panic(fmt.Sprintf("lua: no script %q in libraries.go", name))
+	}
 }
 
 // Text returns the script as it is sent to Redis.
 func Text(from fs.FS, name string) string {
-	list, ok := libraries[name]
-	if !ok {
-		panic(fmt.Sprintf("lua: no script %q in libraries.go", name))
-	}
+	mustExist(name)
 	var out strings.Builder
-	for _, file := range list {
+	for _, file := range libraries[name] {
 		out.WriteString(read(from, file) + "\n")
 	}
 	out.WriteString(read(from, name) + "\n")
@@ -64,6 +69,9 @@ func read(from fs.FS, name string) string {
 	text, err := fs.ReadFile(from, name+".lua")
 	if err != nil {
 		panic(fmt.Sprintf("lua: script %q: %v", name, err))
+	}
+	if !bytes.Contains(text, []byte(include)) {
+		return string(text)
 	}
 	var out strings.Builder
 	for line := range strings.Lines(string(text)) {
