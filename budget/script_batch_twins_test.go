@@ -214,7 +214,7 @@ func (w *twins) others() {
 
 // extendCommand returns an extension for a server that may not know the script.
 func (w *twins) extendCommand(keys []string, args []any) redisconn.Reply {
-	all := []any{"eval", w.runner.scripts.extend.text, len(keys)}
+	all := []any{"eval", w.runner.scripts.extend.Text(), len(keys)}
 	for _, k := range keys {
 		all = append(all, k)
 	}

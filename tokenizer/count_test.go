@@ -224,18 +224,20 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// TestRankDataIsChecked: rank data of another encoding is refused, and so is a token that no merge
-// makes.
+// TestRankDataIsChecked: rank data of another encoding is refused, and so are a file of another length and a token
+// that is made of later ones.
 func TestRankDataIsChecked(t *testing.T) {
 	other := o200kSpec
 	other.file = cl100kSpec.file
 	if _, err := newVocab(other); err == nil || !strings.Contains(err.Error(), "100256 tokens, want 199998") {
 		t.Errorf("wrong file: %v", err)
 	}
-	b := newVocabBuilder(300)
-	b.addBytes([]byte("abc"))
-	if err := b.addPair([]byte("abc"), 256); err == nil {
-		t.Error("a token no merge leads to is accepted")
+	raw := append(make([]byte, singles), 0, 0, 0, 0, 1, 0)
+	if _, err := parseRanks(raw, singles+1); err == nil || !strings.Contains(err.Error(), "rank 256 is made of ranks 0 and 256") {
+		t.Errorf("a token is made of itself: %v", err)
+	}
+	if _, err := parseRanks(raw[1:], singles+1); err == nil || !strings.Contains(err.Error(), "261 bytes") {
+		t.Errorf("a file of another length: %v", err)
 	}
 }
 

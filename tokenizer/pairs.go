@@ -77,14 +77,26 @@ func (t *pairTable) merge(left, right uint32) uint32 {
 
 var errNoSeed = errors.New("no perfect hash of the pairs")
 
-// newPairTable builds the table of the pairs that tokens merge from, given as entries of slots.
-// Seeds are chosen for the largest buckets first, while most slots are free.
-func newPairTable(pairs []uint64, groups []uint32, s *slab) (pairTable, error) {
+// pair is an entry of slots with its group.
+type pair struct {
+	slot  uint64
+	group uint32
+}
+
+func newPair(left, right, made uint32) pair {
+	return pair{pairKey(left, right)<<tokenBits | uint64(made), left & (1<<groupBits - 1)}
+}
+
+func (p pair) hash() uint64 { return p.slot >> tokenBits * mixer }
+
+// newPairTable builds the table of the pairs that tokens merge from. Seeds are chosen for the
+// largest buckets first, while most slots are free.
+func newPairTable(pairs []pair, s *slab) (pairTable, error) {
 	t := pairTable{maybe: &carve[filter](s, 1)[0]}
-	for i, g := range groups {
-		t.groups[g].slots++
-		if g == 0 {
-			t.maybe.add(pairs[i] >> tokenBits * mixer)
+	for _, p := range pairs {
+		t.groups[p.group].slots++
+		if p.group == 0 {
+			t.maybe.add(p.hash())
 		}
 	}
 	var slots, seeds uint32
@@ -99,7 +111,7 @@ func newPairTable(pairs []uint64, groups []uint32, s *slab) (pairTable, error) {
 	for i := range t.slots {
 		t.slots[i] = emptySlot
 	}
-	ends, sorted := t.buckets(pairs, groups)
+	ends, sorted := t.buckets(pairs)
 	var sizes [64][]uint32 // buckets by number of pairs
 	for bucket := range seeds {
 		n := min(ends[bucket+1]-ends[bucket], uint32(len(sizes)-1))
@@ -107,7 +119,7 @@ func newPairTable(pairs []uint64, groups []uint32, s *slab) (pairTable, error) {
 	}
 	for n := len(sizes) - 1; n > 0; n-- {
 		for _, bucket := range sizes[n] {
-			if !t.place(bucket, pairs, groups, sorted[ends[bucket]:ends[bucket+1]]) {
+			if !t.place(bucket, sorted[ends[bucket]:ends[bucket+1]]) {
 				return t, errNoSeed
 			}
 		}
@@ -115,36 +127,36 @@ func newPairTable(pairs []uint64, groups []uint32, s *slab) (pairTable, error) {
 	return t, nil
 }
 
-// buckets sorts the indexes of pairs by the seed they use.
-func (t *pairTable) buckets(pairs []uint64, groups []uint32) (ends []uint32, sorted []uint32) {
-	ends, sorted = make([]uint32, len(t.seeds)+2), make([]uint32, len(pairs))
+// buckets sorts the pairs by the seed they use.
+func (t *pairTable) buckets(pairs []pair) (ends []uint32, sorted []pair) {
+	ends, sorted = make([]uint32, len(t.seeds)+2), make([]pair, len(pairs))
 	of := make([]uint32, len(pairs))
-	for i, pair := range pairs {
-		of[i] = uint32(t.groups[groups[i]].seedAt(pair >> tokenBits * mixer))
+	for i, p := range pairs {
+		of[i] = uint32(t.groups[p.group].seedAt(p.hash()))
 		ends[of[i]+2]++
 	}
 	for b := 2; b < len(ends); b++ {
 		ends[b] += ends[b-1]
 	}
 	for i, b := range of {
-		sorted[ends[b+1]] = uint32(i)
+		sorted[ends[b+1]] = pairs[i]
 		ends[b+1]++
 	}
 	return ends[:len(ends)-1], sorted
 }
 
 // place finds a seed that puts the pairs of a bucket into free slots.
-func (t *pairTable) place(bucket uint32, pairs []uint64, groups []uint32, members []uint32) bool {
+func (t *pairTable) place(bucket uint32, members []pair) bool {
 	var slots [256]uint64
-	g := &t.groups[groups[members[0]]]
+	g := &t.groups[members[0].group]
 	for seed := range 256 {
 		placed := 0
-		for _, i := range members {
-			at := g.slotAt(pairs[i]>>tokenBits*mixer, uint8(seed))
+		for _, p := range members {
+			at := g.slotAt(p.hash(), uint8(seed))
 			if t.slots[at] != emptySlot {
 				break
 			}
-			t.slots[at] = pairs[i]
+			t.slots[at] = p.slot
 			slots[placed] = at
 			placed++
 		}

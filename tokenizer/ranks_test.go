@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	loader "github.com/pkoukk/tiktoken-go-loader"
@@ -36,8 +38,18 @@ func TestRanksAreThePublishedOnes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		parts := partsOf(t, theirs)
 		if *update && enc != R50k {
-			writeRanks(t, enc.String(), theirs)
+			writeRanks(t, enc.String(), inOrder(theirs), parts)
+		}
+		ours, err := readRanks(enc.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rank := range ours.ends {
+			if got := [2]uint32{ours.left[rank], ours.right[rank]}; rank >= singles && got != parts[rank] {
+				t.Fatalf("%s: rank %d merges from %v, want %v", name, rank, got, parts[rank])
+			}
 		}
 		ranks, err := rankLoader{}.LoadTiktokenBpe("https://example.com/encodings/" + name)
 		if err != nil {
@@ -53,34 +65,75 @@ func TestRanksAreThePublishedOnes(t *testing.T) {
 	}
 }
 
-// inOrder returns the tokens in the order of ranks.
+// inOrder returns the tokens in the order of ranks, without the gap that a special token leaves.
 func inOrder(ranks map[string]int) []string {
-	tokens := make([]string, len(ranks)+1)
-	for token, rank := range ranks {
-		tokens[rank] = token
+	return slices.SortedFunc(maps.Keys(ranks), func(a, b string) int { return ranks[a] - ranks[b] })
+}
+
+// partsOf returns the places of the two tokens that each merges from, as tiktoken merges: the pair of the lowest rank
+// first, leftmost on ties, until no pair has a lower rank than the token's own.
+func partsOf(t *testing.T, ranks map[string]int) [][2]uint32 {
+	t.Helper()
+	tokens := inOrder(ranks)
+	place := make(map[string]uint32, len(tokens))
+	for i, token := range tokens {
+		place[token] = uint32(i)
 	}
-	return tokens
+	out := make([][2]uint32, len(tokens))
+	for i, token := range tokens {
+		if len(token) == 1 {
+			continue
+		}
+		parts := merged(token, func(pair string) (uint32, bool) {
+			at, ok := place[pair]
+			return at, ok && at < uint32(i)
+		})
+		if len(parts) != 2 {
+			t.Fatalf("token %q is not reachable: %q", token, parts)
+		}
+		out[i] = [2]uint32{place[parts[0]], place[parts[1]]}
+	}
+	return out
+}
+
+// merged returns the parts that a token merges into before its own last merge.
+func merged(token string, rank func(pair string) (uint32, bool)) []string {
+	var parts []string
+	for i := range len(token) {
+		parts = append(parts, token[i:i+1])
+	}
+	for {
+		low, at := ^uint32(0), -1
+		for i := range len(parts) - 1 {
+			if r, ok := rank(parts[i] + parts[i+1]); ok && r < low {
+				low, at = r, i
+			}
+		}
+		if at < 0 {
+			return parts
+		}
+		parts = slices.Replace(parts, at, at+2, parts[at]+parts[at+1])
+	}
 }
 
 // asPublished returns a line "base64 rank" for each token.
 func asPublished(ranks map[string]int) []byte {
 	var lines bytes.Buffer
-	for rank, token := range inOrder(ranks) {
-		if token != "" {
-			fmt.Fprintf(&lines, "%s %d\n", base64.StdEncoding.EncodeToString([]byte(token)), rank)
-		}
+	for _, token := range inOrder(ranks) {
+		fmt.Fprintf(&lines, "%s %d\n", base64.StdEncoding.EncodeToString([]byte(token)), ranks[token])
 	}
 	return lines.Bytes()
 }
 
-// writeRanks writes the file that rankFile reads.
-func writeRanks(t *testing.T, encoding string, ranks map[string]int) {
+// writeRanks writes the file that readRanks reads.
+func writeRanks(t *testing.T, encoding string, tokens []string, parts [][2]uint32) {
 	t.Helper()
-	var lengths, all []byte
-	for _, token := range inOrder(ranks) {
-		if token != "" {
-			lengths = append(lengths, byte(len(token)))
-			all = append(all, token...)
+	raw := []byte(strings.Join(tokens[:singles], ""))
+	for side := range 2 {
+		for shift := 16; shift >= 0; shift -= 8 {
+			for _, part := range parts[singles:] {
+				raw = append(raw, byte(part[side]>>shift))
+			}
 		}
 	}
 	var packed bytes.Buffer
@@ -88,7 +141,7 @@ func writeRanks(t *testing.T, encoding string, ranks map[string]int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Write(append(lengths, all...)); err != nil {
+	if _, err := w.Write(raw); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {

@@ -55,7 +55,7 @@ func twoBits(hash uint64) uint64 { return 1<<(hash>>32&63) | 1<<(hash>>26&63) }
 //
 // One merge per token suffices: if a token results from merges inside any text, no merge crossed
 // its borders before, so the merges inside it were those of its bytes alone, and its last merge is
-// always the same pair. newVocab checks that every token can be reached that way.
+// always the same pair. The rank files have it, and a test checks them.
 type vocab struct {
 	byteID [256]uint32 // token of a single byte
 	byteOf [256]byte   // and back, by its rank
@@ -77,35 +77,62 @@ type vocab struct {
 	info  []tokenInfo  // per rank
 }
 
+// Sizes of the tables except those of short members: for pairs, 4/3 slots of eight bytes, and 8 bytes
+// of parts; slabBesides is the rest.
+const (
+	slabPerToken = 19
+	slabBesides  = 7 << 18
+)
+
 // newVocab reads the rank file of sp and builds the tables.
 func newVocab(sp spec) (*vocab, error) {
-	blob, ends, err := rankFile(sp.file)
+	ranks, err := readRanks(sp.file)
 	if err != nil {
 		return nil, err
 	}
-	if len(ends) != sp.tokens {
-		return nil, fmt.Errorf("%s: %d tokens, want %d", sp.file, len(ends), sp.tokens)
+	if len(ranks.ends) != sp.tokens {
+		return nil, fmt.Errorf("%s: %d tokens, want %d", sp.file, len(ranks.ends), sp.tokens)
 	}
-	b := newVocabBuilder(sp.tokens)
-	b.addBytes(blob[:256])
-	start := uint32(256)
-	for rank := 256; rank < sp.tokens; rank++ {
-		token := blob[start:ends[rank]]
-		if err := b.addPair(token, rank); err != nil {
-			return nil, fmt.Errorf("%s: rank %d: %w", sp.file, rank, err)
-		}
-		if err := b.seams.add(token); err != nil {
-			return nil, fmt.Errorf("%s: rank %d: %w", sp.file, rank, err)
-		}
-		b.addMember(token)
-		start = ends[rank]
+	bits := uint8(18)
+	if sp.tokens > 1<<17 {
+		bits = 19
 	}
-	b.vocab.pairs, err = newPairTable(b.found, b.group, b.slab)
+	slab := newSlab(8<<(bits-1) + 16<<(bits-2) + sp.tokens*slabPerToken + slabBesides)
+	v := &vocab{}
+	v.size(sp.tokens, bits, slab)
+	pairs, err := v.addAll(ranks)
+	if err == nil {
+		v.pairs, err = newPairTable(pairs, slab)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", sp.file, err)
 	}
-	b.trie = sync.OnceValue(func() *trie { return newTrie(blob, ends) })
-	return b.vocab, nil
+	v.trie = sync.OnceValue(func() *trie { return newTrie(ranks.blob, ranks.ends) })
+	return v, nil
+}
+
+// addAll adds all tokens, and returns the pairs they merge from.
+func (v *vocab) addAll(ranks *rankTable) ([]pair, error) {
+	tokens, pairs := make([]uint32, len(ranks.ends)), make([]pair, 0, len(ranks.ends))
+	for rank := range ranks.ends {
+		token := ranks.token(uint32(rank))
+		made := uint32(rank)<<groupBits | groupOf(token)
+		tokens[rank] = made
+		if rank < singles {
+			v.byteID[token[0]], v.byteOf[rank] = made, token[0]
+			v.info[rank] = newTokenInfo(made, made, 1)
+			continue
+		}
+		left, right := tokens[ranks.left[rank]], tokens[ranks.right[rank]]
+		pairs = append(pairs, newPair(left, right, made))
+		v.info[rank] = newTokenInfo(left, right, len(token))
+		v.addToken(token, made, left, right)
+		v.addMember(token)
+		if err := v.seams.add(token); err != nil {
+			return nil, fmt.Errorf("rank %d: %w", rank, err)
+		}
+	}
+	return pairs, nil
 }
 
 // size allocates the tables; for both vocabularies, those of members are at most half full.
