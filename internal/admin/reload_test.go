@@ -24,12 +24,8 @@ func reloading(t *testing.T, reload func(context.Context) (*admin.Reloaded, erro
 		}}
 	}
 	effective := func() settings.Set { return settings.Set{} }
-	var err error
 	store := tenants.New(redistest.DB(d.rdb), tenants.Options{})
-	d.api, err = admin.New(admin.Options{Tenants: store, Budget: d.books, File: file, Effective: effective, Reload: reload})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.api = admin.New(admin.Options{Tenants: store, Budget: d.books, File: file, Effective: effective, Reload: reload})
 	d.fileHash = "before"
 	return d
 }

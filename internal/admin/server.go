@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -146,7 +147,7 @@ type Server struct {
 }
 
 // New returns a Server.
-func New(o Options) (*Server, error) {
+func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -159,9 +160,8 @@ func New(o Options) (*Server, error) {
 	for _, r := range s.routes {
 		s.mux.HandleFunc(r.Method+" "+prefix+r.Path, func(http.ResponseWriter, *http.Request) {})
 	}
-	var err error
-	s.system.openAPI, err = document(s.routes)
-	return s, err
+	s.system.openAPI = sync.OnceValues(func() ([]byte, error) { return document(s.routes) })
+	return s
 }
 
 // base is what all handlers need.

@@ -30,7 +30,7 @@ type systemHandler struct {
 	jobs    *jobHandler
 	usage   *usageHandler
 	live    live
-	openAPI []byte
+	openAPI func() ([]byte, error)
 }
 
 // reload affects this process only, because each process reads its own copy of the file.
@@ -201,4 +201,7 @@ func (h *systemHandler) listCaps(c *call) (any, error) {
 	return listOf(out), nil
 }
 
-func (h *systemHandler) document(c *call) (any, error) { return stdjson.RawMessage(h.openAPI), nil }
+func (h *systemHandler) document(c *call) (any, error) {
+	text, err := h.openAPI()
+	return stdjson.RawMessage(text), err
+}

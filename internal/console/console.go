@@ -103,12 +103,8 @@ func New(o Options) (*Console, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	p, err := newPages(o.Now)
-	if err != nil {
-		return nil, err
-	}
 	c := &Console{
-		o: o, mux: http.NewServeMux(), pages: p, sessions: newSessions(o.Redis, o.Now),
+		o: o, mux: http.NewServeMux(), pages: newPages(o.Now), sessions: newSessions(o.Redis, o.Now),
 		history: newHistory(o.Budget, o.Now, o.Log), flows: newFlowCache(o.Queue),
 	}
 	c.calls, c.whatIf = &callPage{&c.o}, &whatIfPage{&c.o, make(chan struct{}, 1)}

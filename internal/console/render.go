@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -24,11 +25,17 @@ import (
 // pages are the parsed templates, each with the layout.
 type pages struct {
 	now func() time.Time
-	all map[string]*template.Template
+	all func() (map[string]*template.Template, error) // parses them in the first call
 }
 
-func newPages(now func() time.Time) (*pages, error) {
-	p := &pages{now: now, all: map[string]*template.Template{}}
+func newPages(now func() time.Time) *pages {
+	p := &pages{now: now}
+	p.all = sync.OnceValues(p.parse)
+	return p
+}
+
+func (p *pages) parse() (map[string]*template.Template, error) {
+	all := map[string]*template.Template{}
 	layout, err := template.New("layout.html").Funcs(p.functions()).ParseFS(files, "templates/layout.html",
 		"templates/parts.html")
 	if err != nil {
@@ -47,12 +54,12 @@ func newPages(now func() time.Time) (*pages, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.all[name], err = one.ParseFS(files, "templates/"+e.Name())
+		all[name], err = one.ParseFS(files, "templates/"+e.Name())
 		if err != nil {
 			return nil, err
 		}
 	}
-	return p, nil
+	return all, nil
 }
 
 func (p *pages) functions() template.FuncMap {
@@ -125,12 +132,16 @@ func (p *pages) write(v *visit, name, title string, view any) error {
 			f.Told = v.session.hear()
 		}
 	}
+	all, err := p.all()
+	if err != nil {
+		return err
+	}
 	var out bytes.Buffer
-	if err := p.all[name].ExecuteTemplate(&out, "layout.html", f); err != nil {
+	if err := all[name].ExecuteTemplate(&out, "layout.html", f); err != nil {
 		return err
 	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, err := io.WriteString(v.w, escape.Lines(out.String()))
+	_, err = io.WriteString(v.w, escape.Lines(out.String()))
 	return err
 }
 

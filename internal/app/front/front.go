@@ -37,10 +37,7 @@ import (
 
 // New builds the front of a process. It is an app.NewFront.
 func New(p *app.Parts) (*app.Front, error) {
-	api, err := newAdmin(p)
-	if err != nil {
-		return nil, fmt.Errorf("admin API: %w", err)
-	}
+	api := newAdmin(p)
 	pages, err := newConsole(p, api)
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
@@ -71,7 +68,7 @@ func proxyOptions(p *app.Parts) proxy.Options {
 	}
 }
 
-func newAdmin(p *app.Parts) (*admin.Server, error) {
+func newAdmin(p *app.Parts) *admin.Server {
 	o := adminOptions(p.Identities, p.Budget, p.Redis, p.Log)
 	o.Failures = p.Failures
 	o.Queue, o.Batches = func(context.Context) (*queue.Queue, error) { return p.Queue, nil }, p.Batches
@@ -200,7 +197,7 @@ func Admin(ctx context.Context, cfg *config.Config, rdb redisconn.DB,
 			return q, err
 		})
 	}
-	return admin.New(o)
+	return admin.New(o), nil
 }
 
 // lazyQueue is a queue that is opened on first use.
