@@ -64,7 +64,7 @@ walks: deps ## Count the packages, files and functions that a call and a job run
 budgetbench: deps ## Attack the budgets of llmguard and report what held (bench/budget/README.md)
 	go -C bench/budget run .
 
-generate: ## Regenerate the generated files (dashboards, configuration reference)
+generate: ## Regenerate the generated files (dashboards, embedded prices, references)
 	go generate ./... && go -C test generate ./docs
 
 site: ## Write the documentation as a static site into dist/site and check its links

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-func BenchmarkParseEmbedded(b *testing.B) {
+func BenchmarkParse(b *testing.B) {
+	text := pricesYAML(b)
 	for b.Loop() {
-		if _, err := Parse(embeddedYAML); err != nil {
+		if _, err := Parse(text); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,8 +1,14 @@
 package pricing
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
+	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -256,13 +262,101 @@ func TestParseIsStrict(t *testing.T) {
 	}
 }
 
-func TestVersionFollowsContent(t *testing.T) {
-	c := embeddedFor(t)
-	again, err := Parse(embeddedYAML)
+var update = flag.Bool("update", false, "write prices.json from prices.yaml")
+
+// TestEmbeddedIsTheList: the embedded catalogue says what prices.yaml says.
+func TestEmbeddedIsTheList(t *testing.T) {
+	want, err := parseFile(pricesYAML(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	commented, err := Parse(append([]byte("# a comment\n"), embeddedYAML...))
+	if *update {
+		writePrices(t, want)
+		return
+	}
+	var got catalogueFile
+	if err := json.Unmarshal(embeddedJSON, &got); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Error("prices.json is not what prices.yaml says; run `make generate`")
+	}
+}
+
+func pricesYAML(t testing.TB) []byte {
+	t.Helper()
+	text, err := os.ReadFile("prices.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// writePrices writes prices.json, with a line for each model and without what is not given.
+func writePrices(t *testing.T, f catalogueFile) {
+	t.Helper()
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "{\"Unit\":%s,\n\"Shared\":%s,\n\"Models\":[", given(t, f.Unit), given(t, f.Shared))
+	for i, e := range f.Models {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		fmt.Fprintf(&out, "\n%s", given(t, e))
+	}
+	out.WriteString("]}\n")
+	if err := os.WriteFile("prices.json", out.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// given returns a value as JSON without the members that are zero.
+func given(t *testing.T, v any) []byte {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree any
+	numbers := json.NewDecoder(bytes.NewReader(text))
+	numbers.UseNumber()
+	if err := numbers.Decode(&tree); err != nil {
+		t.Fatal(err)
+	}
+	text, err = json.Marshal(pruned(tree))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func pruned(tree any) any {
+	object, _ := tree.(map[string]any)
+	for name, member := range object {
+		object[name] = pruned(member)
+		if slices.Contains([]string{`""`, "0", "false", "null", "{}", `"0001-01-01T00:00:00Z"`}, jsonOf(object[name])) {
+			delete(object, name)
+		}
+	}
+	if list, ok := tree.([]any); ok {
+		for i := range list {
+			list[i] = pruned(list[i])
+		}
+	}
+	return tree
+}
+
+func jsonOf(v any) string {
+	text, _ := json.Marshal(v)
+	return string(text)
+}
+
+func TestVersionFollowsContent(t *testing.T) {
+	c, text := embeddedFor(t), pricesYAML(t)
+	again, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commented, err := Parse(append([]byte("# a comment\n"), text...))
 	if err != nil {
 		t.Fatal(err)
 	}

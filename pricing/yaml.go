@@ -129,15 +129,23 @@ func parseDate(text string) (time.Time, error) {
 // Parse parses a whole catalogue file: unit, as_of, shared and models. It is strict: an unknown
 // key, a duplicate key and a price that is not exactly representable are errors that show the line.
 func Parse(text []byte) (*Catalogue, error) {
-	var f fileYAML
-	if err := yaml.UnmarshalWithOptions(text, &f, yaml.Strict()); err != nil {
-		return nil, fmt.Errorf("pricing: %w", err)
+	f, err := parseFile(text)
+	if err != nil {
+		return nil, err
 	}
-	c := &Catalogue{unit: cmp.Or(f.Unit, "usd"), shared: make(map[string][]Multiplier, len(f.Shared))}
-	for name, list := range f.Shared {
-		c.shared[name] = multipliers(list)
+	return f.catalogue()
+}
+
+func parseFile(text []byte) (catalogueFile, error) {
+	var y fileYAML
+	if err := yaml.UnmarshalWithOptions(text, &y, yaml.Strict()); err != nil {
+		return catalogueFile{}, fmt.Errorf("pricing: %w", err)
 	}
-	return c.With(entries(f.Models, f.AsOf.Time))
+	f := catalogueFile{cmp.Or(y.Unit, "usd"), make(map[string][]Multiplier, len(y.Shared)), entries(y.Models, y.AsOf.Time)}
+	for name, list := range y.Shared {
+		f.Shared[name] = multipliers(list)
+	}
+	return f, nil
 }
 
 // ParseEntries parses a list of models, in the format of prices in the configuration, or a whole
