@@ -26,7 +26,6 @@ func TestRoundTrips(t *testing.T) {
 	counter := redistest.NewCounter(t, s.redis.Addr)
 	s.replace(s.redis.Addr, counter.Addr)
 	p := s.proxy()
-	s.worker()
 	before, began := counter.Trips(), time.Now()
 	var wg sync.WaitGroup
 	for range callers {
@@ -41,6 +40,7 @@ func TestRoundTrips(t *testing.T) {
 		})
 	}
 	redistest.Wait(t, wg.Wait)
+	s.worker() // now, so that there is a backlog on any machine
 	own := redis.NewClient(&redis.Options{Addr: s.redis.Addr})
 	defer own.Close()
 	until(t, "all jobs have ended", func() bool {
