@@ -36,6 +36,7 @@ func TestCallCosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := world.Start(t, binary, dir)
+	w.StartWorker()
 	c := &coster{t: t, w: w, client: &http.Client{Timeout: redistest.Bound}, redis: w.Redis.Client()}
 	text, err := os.ReadFile("../../.ci/call-costs")
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 // Scripts runs the scripts of a directory, each in a world of its own. seen is told the operations that each used; it
 // may be called by several scripts at once. Besides testscript's own, the commands are:
 //
+//   - worker: a worker, which jobs and waiting calls need; a world starts without one
 //   - llmguard ARGS...: the CLI, for the running process with the key of the administrator ops
 //   - exits CODE llmguard ARGS...: the CLI, which ends with this exit code
 //   - api METHOD PATH [JSON [MEMBERS]]: a request to the admin API, below /admin/v1, and members of its answer
@@ -64,7 +65,7 @@ func Scripts(t *testing.T, binary, dir string, seen func(operations []string)) {
 			"llmguard": command(cli), "api": command(api), "refused": command(refused),
 			"call": command(call), "job": command(job), "v1": command(callers),
 			"page": command(page), "press": command(press), "signout": command(signOut), "provider": command(provider),
-			"restart": command(restart), "hooks": command(hooks),
+			"worker": command(worker), "restart": command(restart), "hooks": command(hooks),
 		},
 	})
 }
@@ -76,7 +77,9 @@ func (w *World) tellAddress(set func(key, value string)) {
 	set("LLMGUARD_ADMIN_URL", w.Proxy.Admin)
 	set("LLMGUARD_ADMIN_KEY", w.Keys["ops"])
 	set("URL", w.Proxy.URL)
-	set("WORKER_URL", w.Worker.Admin)
+	if w.Worker != nil {
+		set("WORKER_URL", w.Worker.Admin)
+	}
 }
 
 // run is one command of a script. It returns what it prints, and why it failed.
@@ -353,6 +356,12 @@ func hooks(ts *testscript.TestScript, w *World, args []string) (string, error) {
 	status, err := strconv.Atoi(strings.Join(args, " "))
 	w.status.Store(int32(status))
 	return "", err
+}
+
+func worker(ts *testscript.TestScript, w *World, _ []string) (string, error) {
+	w.StartWorker()
+	w.tellAddress(ts.Setenv)
+	return "", nil
 }
 
 func restart(ts *testscript.TestScript, w *World, _ []string) (string, error) {

@@ -73,6 +73,7 @@ func run(t *testing.T, binary string, call func(*coster)) walked {
 		t.Fatal(err)
 	}
 	w := world.Start(t, binary, dir)
+	w.StartWorker()
 	c := &coster{t: t, w: w, client: &http.Client{Timeout: redistest.Bound}, redis: w.Redis.Client()}
 	for range rounds {
 		if call != nil {

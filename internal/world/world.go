@@ -29,7 +29,7 @@ type World struct {
 	Config   string            // path of the configuration
 	Keys     map[string]string // of users, and of the administrator ops
 	Proxy    *Process
-	Worker   *Process
+	Worker   *Process // nil before StartWorker
 
 	t       testing.TB
 	binary  string
@@ -56,7 +56,7 @@ var sections = []struct{ name, text string }{
 
 var placeholder = regexp.MustCompile(`\$\{(key:)?(\w+)\}`)
 
-// Start runs a deployment of a binary until the end of the test. The configuration is llmguard.yaml in the directory,
+// Start runs a deployment of a binary, without a worker, until the end of the test. The configuration is llmguard.yaml in the directory,
 // completed by the sections that it lacks: `${key:alice}` in it becomes the hash of a new key, `${provider}` the
 // address of the provider, and `${hooks}` that of a receiver of webhooks.
 func Start(t testing.TB, binary, dir string) *World {
@@ -77,11 +77,16 @@ func Start(t testing.TB, binary, dir string) *World {
 	if err := os.WriteFile(w.Config, []byte(whole), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	proxy, worker := w.launch("serve"), w.launch("worker")
-	proxy.awaitReady()
-	worker.awaitReady()
-	w.Proxy, w.Worker = proxy, worker
+	w.Proxy = w.launch("serve")
+	w.Proxy.awaitReady()
 	return w
+}
+
+// StartWorker starts the worker.
+func (w *World) StartWorker() {
+	w.t.Helper()
+	w.Worker = w.launch("worker")
+	w.Worker.awaitReady()
 }
 
 func (w *World) completed(text, files string) string {
@@ -119,15 +124,17 @@ func (w *World) receiver() string {
 	return strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 }
 
-// Restart ends the proxy and the worker, and starts them again.
+// Restart ends the proxy and the worker, if there is one, and starts them again.
 func (w *World) Restart() {
 	w.t.Helper()
 	w.before = append(w.before, w.Proxy)
 	w.Proxy.end()
-	w.Worker.end()
-	w.Proxy, w.Worker, w.browser = w.launch("serve"), w.launch("worker"), nil
+	w.Proxy, w.browser = w.launch("serve"), nil
 	w.Proxy.awaitReady()
-	w.Worker.awaitReady()
+	if w.Worker != nil {
+		w.Worker.end()
+		w.StartWorker()
+	}
 }
 
 // end ends the proxy, and returns the names of the operations that the administrators' API has served.
