@@ -25,13 +25,33 @@ const (
 
 const oneCall = `"max_tokens":50`
 
-// TestWaitPlain: a call over the limit is answered late, not refused.
-func TestWaitPlain(t *testing.T) {
+// TestWait: calls over a limit wait, plain and as streams, or are refused, at one proxy.
+func TestWait(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, fakeprovider.Options{}, simple(tight))
+	s := newStack(t, fakeprovider.Options{}, fmt.Sprintf(`
+queue: {keep_alive: 300ms}
+providers:
+  - {id: openai, base_url: "${provider}", api_key: "${provider_key}"}
+orgs:
+  - id: acme
+    limits: %s
+    users:
+      - {id: alice, keys: [{id: k1, hash: "${key:alice}"}]}
+      - {id: bob, keys: [{id: k2, hash: "${key:bob}"}]}
+  - id: patient
+    limits: [{name: slow, subject: user, amount: $0.0006, window: 1h}]
+    users: [{id: carla, keys: [{id: k3, hash: "${key:carla}"}]}]
+`, tight))
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
 	p := s.proxy()
 	s.worker()
+	t.Run("plain", func(t *testing.T) { waitsPlain(t, s, p) })
+	t.Run("stream", func(t *testing.T) { waitsStreaming(t, s, p) })
+	t.Run("ends", func(t *testing.T) { waitEnds(t, s, p) })
+}
+
+// waitsPlain: a call over the limit is answered late, not refused.
+func waitsPlain(t *testing.T, s *stack, p *process) {
 	call := func() (waited bool) {
 		t.Helper()
 		a := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "hi", oneCall))
@@ -65,17 +85,12 @@ func waits(t *testing.T, call func() (waited bool)) {
 	t.Fatal("no call waited")
 }
 
-// TestWaitStream: a waiting stream receives bare newlines, then the worker's bytes.
-func TestWaitStream(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, fakeprovider.Options{}, simple(tight)+"queue: {keep_alive: 300ms}\n")
-	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
-	p := s.proxy()
-	s.worker()
+// waitsStreaming: a waiting stream receives bare newlines, then the worker's bytes.
+func waitsStreaming(t *testing.T, s *stack, p *process) {
 	body := chat("gpt-4o", "hi", oneCall+`,"stream":true`)
 	waits(t, func() bool {
 		t.Helper()
-		a := post(p.URL+"/chat/completions", s.keys["alice"], body)
+		a := post(p.URL+"/chat/completions", s.keys["bob"], body)
 		rest := strings.TrimLeft(a.body, "\n")
 		if a.status != 200 || a.err != nil || !strings.HasPrefix(rest, "data: ") || !strings.HasSuffix(rest, "data: [DONE]\n\n") {
 			t.Fatalf("want newlines and then the stream, got %d, %v: %q", a.status, a.err, a.body)
@@ -84,19 +99,15 @@ func TestWaitStream(t *testing.T) {
 	})
 }
 
-// TestWaitEnds: a call that would wait longer than its caller allows is refused, immediately if
+// waitEnds: a call that would wait longer than its caller allows is refused, immediately if
 // that is foreseeable.
-func TestWaitEnds(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, fakeprovider.Options{}, simple("[{name: slow, subject: user, amount: $0.0006, window: 1h}]"))
-	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
-	p := s.proxy()
-	s.worker()
+func waitEnds(t *testing.T, s *stack, p *process) {
+	before := len(s.fake.Log())
 	body := chat("gpt-4o", "hi", oneCall)
-	if a := post(p.URL+"/chat/completions", s.keys["alice"], body); a.status != 200 {
+	if a := post(p.URL+"/chat/completions", s.keys["carla"], body); a.status != 200 {
 		t.Fatalf("status %d: %s", a.status, a.body)
 	}
-	a := post(p.URL+"/chat/completions", s.keys["alice"], body)
+	a := post(p.URL+"/chat/completions", s.keys["carla"], body)
 	_, code, message := errorOf(t, a)
 	if a.status != 429 || code != "rate_limit_exceeded" || !strings.Contains(message, `"slow"`) {
 		t.Errorf("status %d, code %q: %s", a.status, code, message)
@@ -104,7 +115,7 @@ func TestWaitEnds(t *testing.T) {
 	if a.header.Get("X-Should-Retry") != "false" || a.header.Get("Retry-After") == "" {
 		t.Errorf("headers %v", a.header)
 	}
-	never := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "hi", `"max_tokens":5000`))
+	never := post(p.URL+"/chat/completions", s.keys["carla"], chat("gpt-4o", "hi", `"max_tokens":5000`))
 	_, code, message = errorOf(t, never)
 	if never.status != 402 || code != "insufficient_quota" || never.header.Get("Retry-After") != "" || never.header.Get("X-Should-Retry") != "false" {
 		t.Errorf("status %d, code %q, headers %v", never.status, code, never.header)
@@ -112,7 +123,7 @@ func TestWaitEnds(t *testing.T) {
 	if !strings.Contains(message, `"slow"`) || !strings.Contains(message, "max_completion_tokens") {
 		t.Errorf("the refusal does not say which limit and what would fit: %s", message)
 	}
-	if n := len(s.fake.Log()); n != 1 {
+	if n := len(s.fake.Log()) - before; n != 1 {
 		t.Errorf("%d calls reached the provider, want 1", n)
 	}
 }

@@ -18,12 +18,31 @@ import (
 
 const roomy = "[{name: w, subject: user, amount: $1000, window: 1h}]"
 
-// TestBytes: bytes that no rule changes reach the provider unchanged, and a rule changes
-// nothing else.
-func TestBytes(t *testing.T) {
+// TestWire: what crosses the wire unchanged, what is added and removed, and what is refused, at one proxy.
+func TestWire(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, fakeprovider.Options{KeepBodies: true}, simple(roomy))
+	s := newStack(t, fakeprovider.Options{KeepBodies: true}, simple(roomy)+
+		"headers: {standard: both, retry_jitter: off}\nrequests: {max_body: 100KB}\n")
 	p := s.proxy()
+	for _, part := range []struct {
+		name string
+		test func(*testing.T, *stack, *process)
+	}{
+		{"bytes", sameBytes},
+		{"usage chunk", usageChunk},
+		{"secrets", secrets},
+		{"tells", tells},
+		{"refused", refusals},
+		{"smuggling", smuggled},
+		{"unprefixed", unprefixed},
+	} {
+		t.Run(part.name, func(t *testing.T) { part.test(t, s, p) })
+	}
+}
+
+// sameBytes: bytes that no rule changes reach the provider unchanged, and a rule changes
+// nothing else.
+func sameBytes(t *testing.T, s *stack, p *process) {
 	same := []string{
 		"{ \"seed\":9007199254740993 ,\"max_tokens\" : 5,\n\t\"messages\":[{\"content\":\"\\u00e9\\uD83D\\uDE00 <&>\",\"role\":\"user\"}], \"model\":\"gpt-4o\",\"chat_template_kwargs\":{\"a\":1.50e+00}}",
 		chat("gpt-4o", "stream", `"max_tokens":5,"stream":true,"stream_options":{"include_usage":true,"other":1}`),
@@ -57,12 +76,9 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestUsageChunk: include_usage is forced upstream, and its chunk is removed unless the caller
+// usageChunk: include_usage is forced upstream, and its chunk is removed unless the caller
 // requested it (docs/wire.md, Usage and charges).
-func TestUsageChunk(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, fakeprovider.Options{}, simple(roomy))
-	p := s.proxy()
+func usageChunk(t *testing.T, s *stack, p *process) {
 	for _, asked := range []bool{false, true} {
 		extra := `"stream":true,"max_tokens":5`
 		if asked {
@@ -78,19 +94,17 @@ func TestUsageChunk(t *testing.T) {
 	}
 }
 
-// TestSecrets: neither side's key crosses over, and nothing about the provider's account is
+// secrets: neither side's key crosses over, and nothing about the provider's account is
 // returned.
-func TestSecrets(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, fakeprovider.Options{}, simple(roomy))
-	p := s.proxy()
+func secrets(t *testing.T, s *stack, p *process) {
 	key := s.keys["alice"]
 	a := post(p.URL+"/chat/completions", key, chat("gpt-4o", "prompt-canary-93f1", `"max_tokens":5`),
 		"OpenAI-Organization", "org-mine", "OpenAI-Project", "proj", "Cookie", "a=b", "Idempotency-Key", "idem", "X-Forwarded-For", "9.9.9.9")
 	if a.status != http.StatusOK {
 		t.Fatalf("status %d: %s", a.status, a.body)
 	}
-	for name, values := range s.fake.Log()[0].Header {
+	log := s.fake.Log()
+	for name, values := range log[len(log)-1].Header {
 		if strings.Contains(fmt.Sprint(values), key) {
 			t.Errorf("the caller's key reached the provider in %s", name)
 		}
@@ -113,11 +127,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestTells: responses carry the cost, the limits and an id.
-func TestTells(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, fakeprovider.Options{}, simple(roomy)+"headers: {standard: both, retry_jitter: off}\n")
-	p := s.proxy()
+// tells: responses carry the cost, the limits and an id.
+func tells(t *testing.T, s *stack, p *process) {
 	for _, extra := range []string{`"max_tokens":5`, `"max_tokens":5,"stream":true`} {
 		a := post(p.URL+"/chat/completions", s.keys["alice"], chat("gpt-4o", "hello", extra))
 		for _, name := range []string{
@@ -137,12 +148,10 @@ func TestTells(t *testing.T) {
 	}
 }
 
-// TestRefused: malformed and unknown requests get a clear error in OpenAI's form and never
+// refusals: malformed and unknown requests get a clear error in OpenAI's form and never
 // reach the provider.
-func TestRefused(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, fakeprovider.Options{}, simple(roomy)+"requests: {max_body: 100KB}\n")
-	p := s.proxy()
+func refusals(t *testing.T, s *stack, p *process) {
+	before := len(s.fake.Log())
 	good := chat("gpt-4o", "x", `"max_tokens":5`)
 	cases := []struct {
 		name, path, body string
@@ -196,17 +205,15 @@ func TestRefused(t *testing.T) {
 			}
 		}
 	})
-	if n := len(s.fake.Log()); n != 0 {
+	if n := len(s.fake.Log()) - before; n != 0 {
 		t.Errorf("%d refused requests reached the provider", n)
 	}
 }
 
-// TestSmuggling sends requests that no HTTP library would send. Each must be refused, or reach
+// smuggled sends requests that no HTTP library would send. Each must be refused, or reach
 // the provider once and complete.
-func TestSmuggling(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, fakeprovider.Options{}, simple(roomy))
-	p := s.proxy()
+func smuggled(t *testing.T, s *stack, p *process) {
+	before := len(s.fake.Log())
 	addr := strings.TrimSuffix(strings.TrimPrefix(p.URL, "http://"), "/v1")
 	body := chat("gpt-4o", "x", `"max_tokens":5`)
 	head := "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + s.keys["alice"] + "\r\n"
@@ -248,16 +255,13 @@ func TestSmuggling(t *testing.T) {
 			}
 		})
 	}
-	if got := len(s.fake.Log()); got != 0 {
+	if got := len(s.fake.Log()) - before; got != 0 {
 		t.Errorf("%d of them reached the provider", got)
 	}
 }
 
-// TestUnprefixed: base URLs work with and without /v1.
-func TestUnprefixed(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, fakeprovider.Options{}, simple(roomy))
-	p := s.proxy()
+// unprefixed: base URLs work with and without /v1.
+func unprefixed(t *testing.T, s *stack, p *process) {
 	bare := strings.TrimSuffix(p.URL, "/v1")
 	for _, url := range []string{p.URL, bare} {
 		if a := post(url+"/chat/completions", s.keys["alice"], chat("gpt-4o", "x", `"max_tokens":5`)); a.status != 200 {
