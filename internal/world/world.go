@@ -56,9 +56,9 @@ var sections = []struct{ name, text string }{
 
 var placeholder = regexp.MustCompile(`\$\{(key:)?(\w+)\}`)
 
-// Start runs a deployment of a binary, without a worker, until the end of the test. The configuration is llmguard.yaml in the directory,
-// completed by the sections that it lacks: `${key:alice}` in it becomes the hash of a new key, `${provider}` the
-// address of the provider, and `${hooks}` that of a receiver of webhooks.
+// Start runs a deployment of a binary, without a worker, until the end of the test. The configuration is llmguard.yaml
+// in the directory, completed by the sections that it lacks: `${key:alice}` in it becomes the hash of a new key,
+// `${provider}` the address of the provider, and `${hooks}` that of a receiver of webhooks.
 func Start(t testing.TB, binary, dir string) *World {
 	t.Helper()
 	w := &World{
