@@ -99,6 +99,7 @@ func TestEndpoints(t *testing.T) {
 		wire.Responses:       `{"model":"gpt-4o-mini","input":"hello","max_output_tokens":20}`,
 		wire.Embeddings:      `{"model":"text-embedding-3-small","input":["hello","you"]}`,
 		wire.Completions:     `{"model":"gpt-4o-mini","prompt":"hello","max_tokens":5}`,
+		wire.Messages:        `{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hello"}],"max_tokens":5}`,
 		wire.Rerank:          `{"model":"text-embedding-3-small","query":"hello","documents":["a","b"]}`,
 		wire.Moderations:     `{"model":"omni-moderation-latest","input":"hello"}`,
 	}

@@ -58,7 +58,7 @@ const (
 	notJSON = "invalid_json_line : This line is not parseable as a JSON object."
 	noID    = "invalid_value custom_id: 'custom_id' must have 1 to 512 bytes."
 	noBody  = "missing_required_parameter body: 'body' must be a JSON object: the request."
-	paths   = "/v1/chat/completions, /v1/completions, /v1/embeddings, /v1/moderations, /v1/rerank, /v1/responses"
+	paths   = "/v1/chat/completions, /v1/completions, /v1/embeddings, /v1/messages, /v1/moderations, /v1/rerank, /v1/responses"
 )
 
 // Each mistake in a line is reported with the number of the line, counting blank ones.
