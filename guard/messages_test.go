@@ -323,3 +323,69 @@ func TestPassesAreBounded(t *testing.T) {
 		t.Errorf("the caller's own tools: %v", err)
 	}
 }
+
+// TestTranslatedToMessages: callers of other APIs reach Claude models, and their calls cost what Anthropic bills.
+func TestTranslatedToMessages(t *testing.T) {
+	r := claudeRig(t, roomy()...)
+	dice := rand.New(rand.NewPCG(38, 2))
+	for i := range 60 {
+		stream, ep := dice.IntN(2) == 0, wire.ChatCompletions
+		body := fmt.Sprintf(`{"model":"claude-sonnet-5","stream":%t,"max_tokens":900,"messages":[{"role":"system","content":"Be brief."},`+
+			`{"role":"user","content":"question %d"}],"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object"}}}]}`,
+			stream, i)
+		if dice.IntN(2) == 0 {
+			ep = wire.Responses
+			body = fmt.Sprintf(`{"model":"claude-sonnet-5","stream":%t,"max_output_tokens":900,"input":"question %d","store":false,`+
+				`"reasoning":{"effort":"high"}}`, stream, i)
+		}
+		req, err := wire.Scan(ep, []byte(body), wire.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := r.guard.Plans.Prepare(r.caller(), req)
+		if err != nil {
+			t.Fatalf("%s: %v", body, err)
+		}
+		c, w := r.begin(p), httptest.NewRecorder()
+		err = c.Forward(t.Context(), w, Forwarding{Header: http.Header{}})
+		c.End(t.Context())
+		r.settle()
+		log := r.fake.Log()
+		rec := &log[len(log)-1]
+		if err != nil || rec.Path != "/v1/messages" || rec.Status != 200 {
+			t.Fatalf("%s: %v, %s\n%s", body, err, w.Body, rec.Body)
+		}
+		want := claudeBill(t, rec)
+		if got := int64(c.Result.Cost); got != want || c.Result.Estimated || int64(p.Max.Cost) < want {
+			t.Errorf("%s: costs %d (%v), held %d, and the provider bills %d", body, got, c.Result.UsageFaults, p.Max.Cost, want)
+		}
+		if stream {
+			continue
+		}
+		if a, ok := wire.ParseUsage(ep, w.Body.Bytes()); !ok || a.Usage.Output != rec.Usage.Completion || a.Usage.Input != rec.Usage.Prompt {
+			t.Errorf("the caller reads %+v of %s", a.Usage, w.Body)
+		}
+	}
+}
+
+// TestTranslatedFromMessages: callers of Messages reach other models, and their calls cost what OpenAI bills.
+func TestTranslatedFromMessages(t *testing.T) {
+	r := newRig(t, roomy()...)
+	for _, stream := range []bool{true, false} {
+		body := fmt.Sprintf(`{"model":"gpt-4o","stream":%t,"max_tokens":300,"system":"Be brief.","messages":[{"role":"user","content":"hi"}]}`, stream)
+		c, w := r.message(body)
+		log := r.fake.Log()
+		rec := &log[len(log)-1]
+		want := rec.Usage.Prompt*2500 + rec.Usage.Completion*10_000 // $2.50 and $10 a million tokens
+		if got := int64(c.Result.Cost); rec.Path != "/v1/chat/completions" || got != want || c.Result.Estimated {
+			t.Errorf("stream %t: %s costs %d, want %d", stream, rec.Path, got, want)
+		}
+		text := w.Body.String()
+		if stream && !strings.HasSuffix(text, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n") {
+			t.Errorf("got %s", text)
+		}
+		if a, ok := wire.ParseUsage(wire.Messages, w.Body.Bytes()); !stream && (!ok || a.Usage.Input != rec.Usage.Prompt || a.Usage.Output != rec.Usage.Completion) {
+			t.Errorf("got %s", text)
+		}
+	}
+}
