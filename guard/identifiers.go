@@ -16,9 +16,6 @@ var identifiers = []string{
 	"user", "safety_identifier", "prompt_cache_key", "cache_salt", "prompt_cache_isolation_key", "session_id",
 }
 
-// messagesIdentifiers are those of Anthropic's Messages.
-var messagesIdentifiers = []string{"metadata.user_id"}
-
 const (
 	identifierMost = 64  // bytes that OpenAI accepts
 	messagesMost   = 256 // bytes that Anthropic accepts

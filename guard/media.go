@@ -95,8 +95,8 @@ func isOtherData(quoted []byte) bool {
 	return strings.HasPrefix(address, "data:") && !strings.HasPrefix(address, "data:image/")
 }
 
-// imageSize reads the image size from the first bytes of a data URL, or of the data itself if it is bare. It returns 0, 0 for a
-// remote URL or an unknown format, which are held at the family's maximum.
+// imageSize reads the image size from the first bytes of a data URL, or of the data itself if it is bare. It
+// returns 0, 0 for a remote URL or an unknown format, which are held at the family's maximum.
 func imageSize(quoted []byte, bare bool) (w, h int) {
 	const headerBytes = 64 << 10
 	i := 1

@@ -12,7 +12,9 @@ import (
 )
 
 // dialects are all dialects. The first is the default.
-var dialects = []dialect.Dialect{openai.Dialect{}, azure.Dialect{}, mistral.Dialect{}, gemini.Dialect{}, anthropic.Dialect{}}
+var dialects = []dialect.Dialect{
+	openai.Dialect{}, azure.Dialect{}, mistral.Dialect{}, gemini.Dialect{}, anthropic.Dialect{},
+}
 
 // DialectOf returns the dialect of a kind of providers, or nil if there is none.
 func DialectOf(kind string) dialect.Dialect {

@@ -48,7 +48,9 @@ func (e *SendError) Unwrap() error { return e.Err }
 
 // relayed lists the response headers that are passed back. Other openai-* headers may reveal more
 // about the account than its callers should know.
-var relayed = []string{"Content-Type", "X-Request-Id", "Request-Id", "Openai-Model", "Openai-Processing-Ms", "Openai-Version"}
+var relayed = []string{
+	"Content-Type", "X-Request-Id", "Request-Id", "Openai-Model", "Openai-Processing-Ms", "Openai-Version",
+}
 
 // advice lists the response headers that are passed back with an error.
 var advice = []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry"}

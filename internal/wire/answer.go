@@ -284,13 +284,14 @@ func (r *answerReader) answer(ep Endpoint) Answer {
 		u = &r.beside
 	}
 	a.Usage, a.HasUsage = u.usage(ep)
-	if ep.Traits().Messages {
+	messages := ep.Traits().Messages
+	if messages {
 		a.Unknown, a.ServiceTier = u.messages.name, messageTier(r.word(u.tier), r.word(u.messages.speed))
 		a.Steps = r.steps(u)
 	}
 	a.Cost, a.CostUSD = u.cost.nano()
 	a.Fault, a.Hidden, a.Rounded, a.TimedWrites = u.fault, u.fault == hiddenTokens, u.rounded, u.timedWrites()
-	if tier := r.word(u.tier); a.ServiceTier == "" && tier != "batch" && !ep.Traits().Messages { // which the call's terms know
+	if tier := r.word(u.tier); a.ServiceTier == "" && tier != "batch" && !messages { // which the call's terms know
 		a.ServiceTier = tier
 	}
 	a.Region = r.word(u.region)

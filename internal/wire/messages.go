@@ -187,12 +187,11 @@ var turnFields = newFields(map[string]reader{
 
 // block is what was read of the current content block.
 type block struct {
-	kind             string
-	source           string // the type of its source
-	data             Span   // of its source, a raw string
-	remote           bool   // its source is a URL
-	stored           bool   // its source is a file at the provider
-	calls, encrypted bool
+	kind   string
+	source string // the type of its source
+	data   Span   // of its source, a raw string
+	remote bool   // its source is a URL
+	stored bool   // its source is a file at the provider
 }
 
 // readBlocks reads content: a text, or blocks, which may contain blocks.

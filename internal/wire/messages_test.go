@@ -69,11 +69,13 @@ func TestScanMessagesCosts(t *testing.T) {
 			return r.MaxToolCalls == 3 && slices.Equal(r.BuiltinTools, []string{"web_search_20250305"})
 		},
 		`,"tools":[{"type":"web_search_20250305","name":"w","max_uses":3},{"type":"code_execution_20250825","name":"c"}]`: func(
-			r *Request) bool {
+			r *Request,
+		) bool {
 			return r.MaxToolCalls == -1 && len(r.BuiltinTools) == 2
 		},
 		`,"tools":[{"type":"advisor_20260301","name":"advisor","model":"claude-opus-5","max_uses":2,"max_tokens":2048}]`: func(
-			r *Request) bool {
+			r *Request,
+		) bool {
 			return len(r.Advisors) == 1 && r.Advisors[0] == Advisor{"claude-opus-5", 2, 2048}
 		},
 		`,"fallbacks":[{"model":"b","max_tokens":7},{"model":"c","speed":"fast"}]`: func(r *Request) bool {

@@ -256,7 +256,8 @@ func (u *usageReader) addApart(ep Endpoint, used *Usage) {
 		hidden = max(all.n-used.Input-used.Output, 0)
 	}
 	onlyInput := ep.Traits().Makes == Numbers
-	apart := ep.Traits().Messages || cache > used.Input || u.get(countCachedApart).given || u.get(countWrittenApart).given ||
+	apart := ep.Traits().Messages || cache > used.Input ||
+		u.get(countCachedApart).given || u.get(countWrittenApart).given ||
 		u.native && u.ranked[0][countCached].n+u.ranked[0][countWritten].n > 0 && !u.get(countTotal).given
 	if hidden > 0 && hidden != thought && (hidden == cache || hidden == cache+thought) {
 		apart = true
