@@ -2,7 +2,9 @@ package messages
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -85,7 +87,7 @@ func Body(r *neutral.Request, f neutral.Form) ([]byte, error) {
 		q.add(&r.Messages[i])
 	}
 	q.offer(r)
-	q.reason(r)
+	q.reason(r, f.Model)
 	if r.Format.Schema != nil {
 		var schema struct {
 			Schema raw `json:"schema"`
@@ -105,12 +107,32 @@ func Body(r *neutral.Request, f neutral.Form) ([]byte, error) {
 // serviceTiers are the names of the tiers that other APIs have, too.
 var serviceTiers = map[string]string{`"auto"`: "auto", `"default"`: "standard_only"}
 
+// budgetModels are how the names of models begin that know only a budget of thinking: those before 4.6.
+var budgetModels = []string{
+	"claude-3", "claude-haiku-4", "claude-opus-4-0", "claude-opus-4-1", "claude-opus-4-2025", "claude-opus-4-5",
+	"claude-sonnet-4-0", "claude-sonnet-4-2025", "claude-sonnet-4-5",
+}
+
+// budgets are the tokens of thinking for each effort. leastBudget is the smallest that the API takes.
+var budgets = map[string]int64{"minimal": leastBudget, "low": 2048, "medium": 8192, "high": 24_576, "xhigh": 32_000, "max": 64_000}
+
+const leastBudget = 1024
+
 // reason sets how much to think. Models before 4.6 know only a budget, and later ones only an effort.
-func (q *request) reason(r *neutral.Request) {
-	effort := r.Effort
+func (q *request) reason(r *neutral.Request, model string) {
+	effort, budget := r.Effort, r.Budget
+	if slices.ContainsFunc(budgetModels, func(begin string) bool { return strings.HasPrefix(model, begin) }) {
+		budget = cmp.Or(budget, min(budgets[effort], q.MaxTokens/2))
+		if effort != "none" {
+			effort = ""
+		}
+		if budget < leastBudget { // too little is left for thinking
+			budget = 0
+		}
+	}
 	switch {
-	case r.Budget > 0:
-		q.Thinking = neutral.With(raw(`{"type":"enabled"}`), "budget_tokens", number(r.Budget))
+	case budget > 0:
+		q.Thinking = neutral.With(raw(`{"type":"enabled"}`), "budget_tokens", number(budget))
 	case effort == "none":
 		q.Thinking = raw(`{"type":"disabled"}`)
 		return

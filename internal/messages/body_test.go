@@ -6,6 +6,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/chat"
 	"github.com/llmguard/llmguard/internal/messages"
+	"github.com/llmguard/llmguard/internal/neutral"
 )
 
 // converse returns a chat request with members, and messages unless it has some.
@@ -179,6 +180,27 @@ func TestParamOfAnError(t *testing.T) {
 	} {
 		if got := messages.Names.Param(chat.Names.Field(param)); got != want {
 			t.Errorf("%s: got %s, want %s", param, got, want)
+		}
+	}
+}
+
+// TestEffortOfOldModels: models before 4.6 get a budget of thinking, which leaves them half of the limit at least.
+func TestEffortOfOldModels(t *testing.T) {
+	for _, c := range []struct {
+		model, effort string
+		limit         int64
+		want          string
+	}{
+		{"claude-sonnet-4-5", "high", 100_000, `"thinking":{"type":"enabled","budget_tokens":24576}`},
+		{"claude-sonnet-4-5", "low", 3000, `"thinking":{"type":"enabled","budget_tokens":1500}`},
+		{"claude-sonnet-4-5", "low", 2000, ""},
+		{"claude-opus-4-20250514", "none", 2000, `"thinking":{"type":"disabled"}`},
+		{"claude-sonnet-4-6", "high", 100_000, `"thinking":{"type":"adaptive"},"output_config":{"effort":"high"}`},
+		{"claude-opus-5", "high", 100_000, `"thinking":{"type":"adaptive"},"output_config":{"effort":"high"}`},
+	} {
+		body, err := messages.Body(&neutral.Request{Model: neutral.Raw(`"m"`), Effort: c.effort, Limit: c.limit}, neutral.Form{Model: c.model})
+		if err != nil || c.want == "" && strings.Contains(string(body), "thinking") || !strings.Contains(string(body), c.want) {
+			t.Errorf("%s, %s of %d: %s, %v\nwant %s", c.model, c.effort, c.limit, body, err, c.want)
 		}
 	}
 }

@@ -33,6 +33,8 @@ func (o *Options) Size(r *wire.Request) int {
 
 // Form says how a body is written for a provider.
 type Form struct {
+	// Model is the provider's name of the model, where models differ.
+	Model string
 	// LimitField is the provider's name for the output limit where servers of a wire differ:
 	// "max_tokens" or "max_completion_tokens".
 	LimitField string
