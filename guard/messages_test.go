@@ -389,3 +389,31 @@ func TestTranslatedFromMessages(t *testing.T) {
 		}
 	}
 }
+
+// TestCutMessages: a stream that breaks off costs its input as its first event counts it, the output that was seen,
+// and what may have been generated unseen; never less than the provider bills, nor more than was held.
+func TestCutMessages(t *testing.T) {
+	r := claudeRig(t, roomy()...)
+	mark := fmt.Sprintf(`,"system":[{"type":"text","text":%q,"cache_control":{"type":"ephemeral","ttl":"1h"}}]`, strings.Repeat("rule ", 3000))
+	for _, think := range []string{"", `,"thinking":{"type":"adaptive","display":"omitted"}`} {
+		for _, cut := range []fakeprovider.Cut{fakeprovider.CutReset, fakeprovider.CutEOF, fakeprovider.CutError} {
+			r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+				// Tokens come at a rate that is possible; hidden ones take their time, too.
+				return fakeprovider.Behaviour{Cut: cut, After: 20, Gap: 2 * time.Millisecond, Stall: time.Duration(len(think)) * 20 * time.Millisecond}
+			})
+			c, w := r.message(`{"model":"claude-opus-5","max_tokens":4000,"stream":true,"messages":[{"role":"user","content":"go on"}]` + mark + think + `}`)
+			log := r.fake.Log()
+			rec := &log[len(log)-1]
+			least, got := claudeBill(t, rec), int64(c.Result.Cost)
+			if got < least || got > int64(c.Hold.Max.Cost) || !c.Result.Estimated {
+				t.Errorf("%s%s costs %d, and the provider bills %d; %d are held", cut, think, got, least, c.Hold.Max.Cost)
+			}
+			if u := c.Result.Usage; u.Input != rec.Usage.Prompt || u.CacheWrite1h != rec.Usage.CacheWrite1h || u.CachedInput != rec.Usage.Cached {
+				t.Errorf("%s%s: %+v, and the provider counts %+v", cut, think, u, rec.Usage)
+			}
+			if text := w.Body.String(); !strings.Contains(text, "event: error\n") || strings.Contains(text, "message_stop") {
+				t.Errorf("%s%s: got %.300s", cut, think, text[max(0, len(text)-300):])
+			}
+		}
+	}
+}
