@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -151,7 +152,9 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 	if err := p.accept(); err != nil {
 		return nil, err
 	}
-	withhold(p)
+	if err := withhold(p); err != nil {
+		return nil, err
+	}
 	if err := p.translate(); err != nil {
 		return nil, err
 	}
@@ -219,15 +222,30 @@ func unpriced(err error) error {
 	return fmt.Errorf("price: %w", err)
 }
 
-// withhold leaves out web searches that an agent offers in every call, if the org does not allow them.
-// A translated request is refused for them.
-func withhold(p *Plan) {
-	if p.Caller.Org.AllowBuiltinTools || p.Target.Provider.Wire(p.Request.Endpoint) != p.Request.Endpoint {
-		return
+// withhold leaves out web searches that an agent offers in every call, if the org does not allow them, or
+// the provider has another wire, which cannot offer them.
+func withhold(p *Plan) error {
+	same := p.Target.Provider.Wire(p.Request.Endpoint) == p.Request.Endpoint
+	if p.Caller.Org.AllowBuiltinTools && same {
+		return nil
 	}
-	if less, edit := p.Request.WithoutOffers(); less != nil {
-		p.Request, p.edits, p.without = less, append(p.edits, edit), "web_search"
+	less, edit := p.Request.WithoutOffers()
+	if less == nil {
+		return nil
 	}
+	p.without = "web_search"
+	if same {
+		p.Request, p.edits = less, append(p.edits, edit)
+		return nil
+	}
+	body := p.Request.Rewrite(edit).Bytes()
+	rest, err := wire.Scan(p.Request.Endpoint, body, wire.Limits{MaxTokens: math.MaxInt32})
+	if err != nil {
+		return err
+	}
+	rest.Model, rest.Refs = p.Request.Model, p.Request.Refs
+	p.Request = rest
+	return nil
 }
 
 // editor lists the changes that a plan makes to the request's body.

@@ -16,6 +16,7 @@ type inputItem struct {
 	ID        raw `json:"id"`
 	CallID    raw `json:"call_id"`
 	Name      raw `json:"name"`
+	Namespace raw `json:"namespace"`
 	Arguments raw `json:"arguments"`
 	Output    raw `json:"output"`
 	Encrypted raw `json:"encrypted_content"`
@@ -75,6 +76,7 @@ func (d *reader) message(param string, it *inputItem) error {
 // call adds a call to what the assistant said before it.
 func (d *reader) call(param string, it *inputItem) error {
 	last := d.Answers()
+	it.Name = joined(it.Namespace, it.Name)
 	last.Parts = append(last.Parts,
 		neutral.Part{Kind: neutral.Call, CallID: it.CallID, Name: it.Name, Arguments: it.Arguments})
 	return neutral.NeedsStrings(param, "call_id", it.CallID, "name", it.Name, "arguments", it.Arguments)

@@ -49,6 +49,7 @@ type (
 		Encrypted raw                   `json:"encrypted_content,omitzero"`
 		CallID    raw                   `json:"call_id,omitzero"`
 		Name      raw                   `json:"name,omitzero"`
+		Namespace raw                   `json:"namespace,omitzero"`
 		Arguments raw                   `json:"arguments,omitzero"`
 	}
 	content struct {

@@ -88,9 +88,17 @@ type tool struct {
 	Description raw `json:"description"`
 	Parameters  raw `json:"parameters"`
 	Strict      raw `json:"strict"`
+	Tools       raw `json:"tools"` // of a namespace
 }
 
 func (d *reader) tool(param string, t *tool) error {
+	if string(t.Type) == `"namespace"` {
+		space := t.Name
+		return neutral.Each(t.Tools, param+".tools", func(param string, t *tool) error {
+			t.Name = joined(space, t.Name)
+			return d.tool(param, t)
+		})
+	}
 	if string(t.Type) != `"function"` {
 		return d.Lacks.Refuse(param+".type", "The tool type "+neutral.Shorten(t.Type))
 	}

@@ -129,3 +129,30 @@ func TestRequestCopies(t *testing.T) {
 		t.Errorf("%d bytes for a request of %d", n, len(body))
 	}
 }
+
+// TestNamespaces: functions in a namespace have the names of both at the provider, and their own in answers.
+func TestNamespaces(t *testing.T) {
+	r := scan(t, `{"model":"m","input":[{"type":"function_call","call_id":"c0","namespace":"crm","name":"find","arguments":"{}"},`+
+		`{"type":"function_call_output","call_id":"c0","output":"x"}],"tools":[{"type":"namespace","name":"crm","description":"d",`+
+		`"tools":[{"type":"function","name":"find","parameters":{"type":"object"}}]},{"type":"function","name":"find"}]}`)
+	body, err := ChatRequest(r, neutral.Options{}, "max_tokens")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"function":{"name":"crm__find","arguments":"{}"}`, `"name":"crm__find","parameters":{"type":"object"}`, `{"name":"find"}`} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("%s lacks %s", body, want)
+		}
+	}
+	answer, err := Answer([]byte(`{"choices":[{"message":{"tool_calls":[{"id":"c1","type":"function","function":{"name":"crm__find","arguments":"{}"}},`+
+		`{"id":"c2","type":"function","function":{"name":"find","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}`), neutral.Reply{Request: r, ID: "r"})
+	for _, want := range []string{`"call_id":"c1","name":"find","namespace":"crm","arguments":"{}"`, `"call_id":"c2","name":"find","arguments":"{}"`} {
+		if err != nil || !strings.Contains(string(answer), want) {
+			t.Errorf("%s lacks %s: %v", answer, want, err)
+		}
+	}
+	_, err = ChatRequest(scan(t, `{"model":"m","input":"x","tools":[{"type":"namespace","name":"n","tools":[{"type":"custom","name":"f"}]}]}`), neutral.Options{}, "max_tokens")
+	if err == nil || !strings.Contains(err.Error(), `The tool type "custom"`) {
+		t.Errorf("got %v", err)
+	}
+}

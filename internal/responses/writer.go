@@ -24,9 +24,10 @@ const (
 // text of the answer, at most 6 MB, because the last events repeat it.
 type Writer struct {
 	neutral.Draft
-	echo  raw   // members of the request that are repeated
-	event event // reused
-	seq   int64
+	echo   raw   // members of the request that are repeated
+	spaces []raw // of the request's tools
+	event  event // reused
+	seq    int64
 
 	full      bool
 	usage     raw
@@ -42,7 +43,7 @@ type Writer struct {
 
 // NewWriter returns a writer of one answer.
 func NewWriter(r neutral.Reply, streams bool) neutral.Writer {
-	w := &Writer{Draft: neutral.NewDraft(r, streams), usage: raw("null")}
+	w := &Writer{Draft: neutral.NewDraft(r, streams), usage: raw("null"), spaces: namespaces(r.Request)}
 	body := r.Request.Body
 	for w.echo == nil || len(w.echo) > maxEcho { // images are not repeated, so this is rare
 		w.echo = append(wire.AppendEcho(nil, body, "model", "service_tier"), '}')
@@ -80,7 +81,8 @@ func (w *Writer) Write(e neutral.Event) {
 	case neutral.Call:
 		e = w.Called(e, "call_")
 		it := newItem("function_call")
-		it.CallID, it.Name, it.Arguments = e.ID, e.Name, raw(`""`)
+		it.CallID, it.Arguments = e.ID, raw(`""`)
+		it.Namespace, it.Name = split(w.spaces, e.Name)
 		w.add(it)
 		w.call = e.Call
 	case neutral.Arguments:
