@@ -171,9 +171,15 @@ type stream struct {
 // open makes a chat call and returns when the headers of its answer have arrived.
 func (r *rig) open(ctx context.Context, body string, header ...string) stream {
 	r.t.Helper()
+	return r.openAt(ctx, "/v1/chat/completions", body, header...)
+}
+
+// openAt is open for another path.
+func (r *rig) openAt(ctx context.Context, path, body string, header ...string) stream {
+	r.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	r.t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.http.URL+"/v1/chat/completions", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.http.URL+path, strings.NewReader(body))
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -29,12 +29,12 @@ func (c *callHandler) newJob(x *request, r *http.Request, plan *guard.Plan, clas
 	}
 }
 
-// kept returns the request headers that are stored with a job: those that its provider is sent, and the wish for the
-// cache.
+// kept returns the request headers that are stored with a job: those that its provider is sent, and those that say
+// how it is answered.
 func kept(h http.Header, plan *guard.Plan) http.Header {
 	out := http.Header{}
 	for name, v := range h {
-		if name == guard.HeaderCache || plan.Target.Provider.Dialect.Forwards(name) {
+		if name == guard.HeaderCache || name == wire.HeaderClaudeSession || plan.Target.Provider.Dialect.Forwards(name) {
 			out[name] = v
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
@@ -143,11 +144,14 @@ func (v *waitingCaller) late() bool { return !v.deadline.IsZero() && !time.Now()
 // every SSE client skips (docs/wire.md, Keeping a stream alive), the ping of Messages, or a comment that reports
 // the place. The first one commits to status 200, and the place is in its headers.
 func (v *waitingCaller) keepAlive(ctx context.Context) error {
-	x, line, messages := v.exchange, "\n", v.job.Endpoint.Traits().Messages
+	x, line := v.exchange, "\n"
+	if v.job.Endpoint.Traits().Messages {
+		line = wire.Ping
+	}
 	if first := x.status == 0; first || v.comments && !v.running {
 		at, waits := v.look(ctx)
 		if waits && v.comments {
-			line = comment(at)
+			line = comment(at) + strings.TrimPrefix(line, "\n")
 		}
 		if first {
 			h := x.Header()
@@ -160,9 +164,6 @@ func (v *waitingCaller) keepAlive(ctx context.Context) error {
 			}
 			x.WriteHeader(http.StatusOK)
 		}
-	}
-	if messages {
-		line += wire.Ping
 	}
 	if _, err := x.Write([]byte(line)); err != nil {
 		return err
