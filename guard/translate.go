@@ -82,7 +82,8 @@ func (p *Plan) translation(to wire.Endpoint) ([]byte, error) {
 		return nil, err
 	}
 	return provider.body(asked, neutral.Form{
-		Model: p.Target.Model, LimitField: p.chatLimitField(), Limit: cmp.Or(p.defaultLimit(), p.Price.MaxOutput, unlimitedQuota), Size: o.Size(r),
+		Model: p.Target.Model, LimitField: p.chatLimitField(), Size: o.Size(r),
+		Limit: cmp.Or(p.defaultLimit(), p.Price.MaxOutput, unlimitedQuota),
 	})
 }
 

@@ -270,7 +270,8 @@ func (v *waitingCaller) end(e *wire.Error) error {
 	}
 	x.err = e
 	frame := e.Frame(v.job.Endpoint, v.events.next)
-	if v.job.Endpoint == wire.Messages && v.status == 0 && len(v.job.Header[wire.HeaderClaudeSession]) > 0 {
+	nothing := v.status == 0 || v.status >= http.StatusBadRequest // of an answer was passed
+	if v.job.Endpoint == wire.Messages && nothing && len(v.job.Header[wire.HeaderClaudeSession]) > 0 {
 		frame = e.Closing(wire.MessageBlocks{}, v.job.Model)
 	}
 	if _, err := x.Write(frame); err != nil {

@@ -114,7 +114,9 @@ var budgetModels = []string{
 }
 
 // budgets are the tokens of thinking for each effort. leastBudget is the smallest that the API takes.
-var budgets = map[string]int64{"minimal": leastBudget, "low": 2048, "medium": 8192, "high": 24_576, "xhigh": 32_000, "max": 64_000}
+var budgets = map[string]int64{
+	"minimal": leastBudget, "low": 2048, "medium": 8192, "high": 24_576, "xhigh": 32_000, "max": 64_000,
+}
 
 const leastBudget = 1024
 
