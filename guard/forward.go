@@ -87,6 +87,9 @@ func (c *Call) Forward(ctx context.Context, w http.ResponseWriter, f Forwarding)
 	e.upstream, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer e.cancel(nil)
 	defer context.AfterFunc(ctx, e.hangUp)()
+	if e.gone() { // the call would be sent while the func starts
+		e.hangUp()
+	}
 
 	e.adding()
 	defer e.uncounted()
