@@ -85,8 +85,10 @@ type Config struct {
 	PricesFile string `yaml:"prices_file"`
 	// Providers are the upstream accounts.
 	Providers []Provider `yaml:"providers,required" range:"1.."`
-	// Labels are dimensions of calls that limits and the ledger can count by.
-	Labels []Label `yaml:"labels" range:"..8 labels"`
+	// Labels are dimensions of calls that limits and the ledger can count by. The word agents, in place
+	// of the list or of an element, defines three: session, agent and parent_agent, from the headers
+	// that coding agents send.
+	Labels []Label `yaml:"labels" range:"..8 labels" kind:"labels"`
 	// Brakes stop agents that run wild, in every org: when a run, user or key spends far more than usual,
 	// repeats itself or makes too many calls. At most 8 apply to an org.
 	Brakes []Brake `yaml:"brakes"`

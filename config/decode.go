@@ -72,6 +72,8 @@ func (d *document) value(path string, n ast.Node, v reflect.Value, f field) {
 	switch {
 	case f.Kind == "subject":
 		d.subject(path, n, v, f)
+	case f.Kind == "labels":
+		d.labels(path, n, v, f)
 	case settings.IsSection(v.Type()):
 		d.section(path, n, v)
 	case v.Kind() == reflect.Slice:

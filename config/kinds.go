@@ -22,6 +22,7 @@ var kinds = map[string]func(text string) error{
 	"address":      checkHostPort,
 	"label":        settings.CheckLabelName,
 	"label source": checkLabelSource,
+	"labels":       checkAgentsWord,
 	"pattern":      checkPattern,
 	"endpoint":     oneOf("endpoint", endpoints),
 	"dialect":      checkDialect,

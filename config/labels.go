@@ -2,11 +2,15 @@ package config
 
 import (
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/goccy/go-yaml/ast"
+
 	"github.com/llmguard/llmguard/internal/tenants/settings"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // Label is a dimension of calls, such as their project: limits can count by it, and the ledger has
@@ -30,6 +34,102 @@ type Label struct {
 	// Usage also keeps the sums of each day by value, for `llmguard usage --by label:NAME`. Then
 	// MaxValues is at most 10000.
 	Usage bool `yaml:"usage"`
+
+	// Agents is set for the labels of the word agents. An invalid value of these counts as absent.
+	Agents bool `yaml:"-"`
+}
+
+// AgentHeader is a header by which a coding agent names its session, the agent that calls, or the
+// agent that started this one.
+type AgentHeader struct{ Label, Program, Header string }
+
+// AgentHeaders returns the sources of the labels that the word agents defines. Those of a label are
+// in the order in which they count. A subagent of OpenCode is a session of its own, which names the
+// session that started it; its calls count for that session.
+func AgentHeaders() []AgentHeader {
+	return []AgentHeader{
+		{"session", "Claude Code", wire.HeaderClaudeSession},
+		{"session", "Codex", "Session-Id"},
+		{"session", "OpenCode", "X-Parent-Session-Id"},
+		{"session", "OpenCode", "X-Session-Id"},
+		{"agent", "Claude Code", "X-Claude-Code-Agent-Id"},
+		{"agent", "Codex", "Thread-Id"},
+		{"agent", "OpenCode", "X-Session-Id"},
+		{"parent_agent", "Claude Code", "X-Claude-Code-Parent-Agent-Id"},
+		{"parent_agent", "Codex", "X-Codex-Parent-Thread-Id"},
+		{"parent_agent", "OpenCode", "X-Parent-Session-Id"},
+	}
+}
+
+// agentLabels returns the labels that the word agents defines.
+func agentLabels() []Label {
+	var out []Label
+	for _, h := range AgentHeaders() {
+		at := slices.IndexFunc(out, func(l Label) bool { return l.Name == h.Label })
+		if at < 0 {
+			at = len(out)
+			out = append(out, Label{Name: h.Label, Agents: true})
+			setDefaults(reflect.ValueOf(&out[at]).Elem())
+		}
+		out[at].From = append(out[at].From, "header "+h.Header)
+	}
+	return out
+}
+
+// labels decodes the list of labels, or one element of it. The word agents, in place of either,
+// becomes a label without a name, which finishLabels replaces.
+func (d *document) labels(path string, n ast.Node, v reflect.Value, f field) {
+	_, isWord := n.(*ast.StringNode)
+	isList := v.Kind() == reflect.Slice
+	switch {
+	case isWord:
+		var word string
+		d.scalar(path, n, reflect.ValueOf(&word).Elem(), f)
+		if isList {
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+			v = v.Index(0)
+		}
+		v.Set(reflect.ValueOf(Label{Agents: true}))
+	case isList:
+		d.list(path, n, v, f)
+	default:
+		d.section(path, n, v)
+	}
+}
+
+// checkAgentsWord accepts the word agents.
+func checkAgentsWord(text string) error {
+	if text == "agents" {
+		return nil
+	}
+	hint := ""
+	if h := didYouMean(text, []string{"agents"}); strings.HasPrefix(h, "; did") {
+		hint = h
+	}
+	return fmt.Errorf("expected agents, or labels such as {name: project, from: [header X-Project]}, got %s%s",
+		quote(text), hint)
+}
+
+// finishLabels replaces the word agents: by its first label, so that the labels after it keep their
+// index, and by the others at the end.
+func finishLabels(m *mistakes, cfg *Config) {
+	at := slices.IndexFunc(cfg.Labels, func(l Label) bool { return l.Agents })
+	if at < 0 {
+		return
+	}
+	ofAgents := agentLabels()
+	for i := range cfg.Labels {
+		l := &cfg.Labels[i]
+		switch {
+		case l.Agents:
+			*l = ofAgents[0]
+		case slices.ContainsFunc(ofAgents, func(other Label) bool { return other.Name == l.Name }):
+			m.failAt(element("labels", i)+".name", "agents, on line %d, already defines the label %s; choose another name, "+
+				"or replace agents by the labels that you need", m.markAt(element("labels", at)).line, l.Name)
+			l.Name = "" // not to be reported twice
+		}
+	}
+	cfg.Labels = append(cfg.Labels, ofAgents[1:]...)
 }
 
 // maxSummedValues bounds the values of a label with sums.

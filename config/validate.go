@@ -28,6 +28,7 @@ func finish(m *mistakes, cfg *Config) {
 			}
 		}
 	}
+	finishLabels(m, cfg)
 	finishLimits(m, limitLists("defaults", defaultsOrg(cfg)))
 	for i := range cfg.Orgs {
 		if cfg.Orgs[i].OnStoreFailure == "" {

@@ -23,6 +23,8 @@ type Label struct {
 	Default string
 	// Required refuses calls without a value.
 	Required bool
+	// IgnoreInvalid takes an invalid value for an absent one, instead of refusing the call.
+	IgnoreInvalid bool
 	// MaxValues is how many different values an org may have in a UTC day; the calls of further
 	// values count under ledger.OtherLabel. At least 1.
 	MaxValues int
@@ -128,6 +130,9 @@ func (l *Label) find(c Caller, in LabelPlaces) (value string, at int, err error)
 	}
 	for i, s := range l.From {
 		value, err := l.read(s, c, in)
+		if err != nil && l.IgnoreInvalid {
+			continue
+		}
 		if err != nil || value != "" {
 			return value, i, err
 		}

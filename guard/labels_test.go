@@ -163,3 +163,28 @@ func TestLabelsOfRuns(t *testing.T) {
 		}
 	}
 }
+
+// TestIgnoreInvalid: an invalid value counts as absent, so the next source that has a valid one counts.
+func TestIgnoreInvalid(t *testing.T) {
+	from := []LabelSource{{Header: "X-One"}, {Header: "X-Two"}}
+	for _, c := range []struct {
+		one, two []string
+		want     ledger.Labels
+	}{
+		{one: []string{"a"}, two: []string{"b"}, want: "session=a"},
+		{one: []string{"a b"}, two: []string{"b"}, want: "session=b"},
+		{one: []string{"a", "a"}, two: []string{"b"}, want: "session=b"},
+		{one: []string{ledger.OtherLabel}, two: []string{"b"}, want: "session=b"},
+		{one: []string{"a"}, two: []string{"b c"}, want: "session=a"},
+		{one: []string{strings.Repeat("a", ledger.MaxLabelValue+1)}, want: ""},
+		{two: []string{"b\tc"}, want: ""},
+	} {
+		pl := labelPlanner(Label{Name: "session", From: from, IgnoreInvalid: true, MaxValues: 2})
+		who := Caller{Org: &Org{Org: settings.Org{ID: "acme"}}}
+		in := LabelPlaces{Header: http.Header{"X-One": c.one, "X-Two": c.two}}
+		got, err := pl.Label(t.Context(), who, in)
+		if err != nil || got.Labels != c.want {
+			t.Errorf("%.20q and %.20q: got %q, error %v, want %q", c.one, c.two, got.Labels, err, c.want)
+		}
+	}
+}

@@ -11,6 +11,7 @@ func labels(c *config.Config) []guard.Label {
 	for _, l := range c.Labels {
 		one := guard.Label{
 			Name: l.Name, Default: l.Default, Required: l.Missing == "refuse", MaxValues: int(l.MaxValues), Usage: l.Usage,
+			IgnoreInvalid: l.Agents,
 		}
 		for _, text := range l.From {
 			switch kind, name := config.LabelSource(text); kind {

@@ -232,6 +232,8 @@ func (f field) line(all []field, i int) string {
 	switch {
 	case f.table:
 		kind = "names with " + kind
+	case f.tag.Get("kind") == "labels":
+		kind = "`agents` or list"
 	case kind == "" && f.list:
 		kind = "list"
 	case kind == "":

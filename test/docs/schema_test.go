@@ -102,6 +102,11 @@ func (r *reference) valueSchema(f field, defs object) object {
 			f.number(out, "minItems", low)
 			f.number(out, "maxItems", high)
 		}
+		if f.tag.Get("kind") == "labels" {
+			word := object{"type": "string", "pattern": "(^agents$)|" + fromEnv}
+			out["items"] = object{"anyOf": []any{word, one}}
+			return object{"anyOf": []any{word, out}}
+		}
 		return out
 	case f.table:
 		return object{"type": []string{"object", "null"}, "additionalProperties": one}
@@ -226,8 +231,10 @@ func TestSchemaAgrees(t *testing.T) {
 		t.Errorf("only %d files that are right", len(right))
 	}
 	const good = "providers: [{id: openai, base_url: \"https://a.example/v1\"}]\norgs: [{id: acme}]\n"
-	if err := check(good); err != nil {
-		t.Error(err)
+	for _, more := range []string{"", "labels: agents\n", "labels: [agents, {name: a, default: b}]\n"} {
+		if err := check(good + more); err != nil {
+			t.Error(err)
+		}
 	}
 	for what, text := range map[string]string{
 		"an unknown field":     good + "listn: 127.0.0.1:1\n",
@@ -238,6 +245,7 @@ func TestSchemaAgrees(t *testing.T) {
 		"an id in capitals":    strings.Replace(good, "id: acme", "id: ACME", 1),
 		"an inner field":       strings.Replace(good, "id: acme", "id: acme, limit: []", 1),
 		"a count above":        good + "queue: {org_share: 101}\n",
+		"another word":         good + "labels: agent\n",
 		"too many labels":      good + "labels: [" + strings.Repeat("{name: a, default: b},", 9) + "]\n",
 		"a count of zero":      good + "queue: {max_attempts: 0}\n",
 	} {
