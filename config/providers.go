@@ -9,12 +9,13 @@ type Provider struct {
 	// Kind is the provider's dialect. openai is for all OpenAI-compatible servers: OpenAI,
 	// vLLM, Ollama, OpenRouter, Groq and others. azure sends the key as api-key and has its own
 	// paths. mistral removes fields that Mistral refuses. gemini counts reasoning, which Gemini
-	// shows only in the total.
+	// shows only in the total. anthropic is for Anthropic's API: it sends conversations as Messages.
 	Kind string `yaml:"kind" default:"openai" kind:"dialect"`
 	// Responses is how calls of /v1/responses are sent. native: unchanged. translate: as chat
 	// completions, for servers that have no responses; llmguard then stores them (see
 	// conversations). auto: translate for the kinds mistral and gemini and for DeepSeek and
-	// Together, native for all others. vLLM, Ollama and similar servers differ by version.
+	// Together, native for all others. vLLM, Ollama and similar servers differ by version. With kind
+	// anthropic they are always sent as Messages.
 	Responses string `yaml:"responses" default:"auto" enum:"auto,native,translate"`
 	// APIVersion is the api-version of Azure calls. If omitted, Azure's v1 API is used, which
 	// needs none.
@@ -24,7 +25,7 @@ type Provider struct {
 	// BaseURL is the root of the provider's API with its version: https://api.openai.com/v1.
 	// For Azure it is the resource only: https://NAME.openai.azure.com.
 	BaseURL string `yaml:"base_url,required" kind:"base URL"`
-	// APIKey is sent as a bearer token. Leave it out for servers without keys.
+	// APIKey is sent as a bearer token, or as its kind needs it. Leave it out for servers without keys.
 	APIKey Secret `yaml:"api_key"`
 	// Organization and Project are sent as openai-organization and openai-project.
 	Organization string `yaml:"organization"`

@@ -25,7 +25,7 @@ func TestProviderExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	set.Close()
-	if n := len(cfg.Providers); n != 10 {
-		t.Errorf("%d providers, want 10", n)
+	if n := len(cfg.Providers); n != 11 {
+		t.Errorf("%d providers, want 11", n)
 	}
 }
