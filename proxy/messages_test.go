@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -74,7 +75,7 @@ func TestMessagesCountsAtOnce(t *testing.T) {
 		go func() { statuses <- r.do(t.Context(), "POST", "/v1/messages/count_tokens?beta=true", message("")) }()
 	}
 	for range cap(statuses) {
-		if a := <-statuses; a.status != 200 {
+		if a := redistest.Came(t, statuses); a.status != 200 {
 			t.Errorf("got %d %s", a.status, a.body)
 		}
 	}
