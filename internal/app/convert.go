@@ -112,7 +112,8 @@ func upstreams(c *config.Config) (*providers.Set, error) {
 			ChargeFailed:   p.FailedCalls == "input",
 			ConnectTimeout: p.ConnectTimeout, HeaderTimeout: p.HeaderTimeout, IdleTimeout: p.IdleTimeout,
 		}
-		up.ChatOnly = p.Responses == "translate" || p.Responses == "auto" && !slices.Contains(up.Dialect.Wires(base), wire.Responses)
+		has := slices.Contains(up.Dialect.Wires(base), wire.Responses)
+		up.ChatOnly = p.Responses == "translate" || p.Responses == "auto" && !has
 		if p.OutputLimitField != "auto" {
 			up.LimitField = p.OutputLimitField
 		}

@@ -14,7 +14,7 @@ import (
 // and the file passes check.
 func TestInitForEachProvider(t *testing.T) {
 	variables := map[string]string{
-		"OPENAI_API_KEY": "openai", "GEMINI_API_KEY": "google", "MISTRAL_API_KEY": "mistral", "DEEPSEEK_API_KEY": "deepseek", "GROQ_API_KEY": "groq",
+		"OPENAI_API_KEY": "openai", "ANTHROPIC_API_KEY": "anthropic", "GEMINI_API_KEY": "google", "MISTRAL_API_KEY": "mistral", "DEEPSEEK_API_KEY": "deepseek", "GROQ_API_KEY": "groq",
 	}
 	for name, id := range variables {
 		for other := range variables {

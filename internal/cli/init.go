@@ -26,9 +26,9 @@ func initCommand() *cobra.Command {
 		Example: "  llmguard init\n" +
 			"  llmguard init --config prod.yaml",
 		Long: "Writes a commented configuration that passes `llmguard check`, and its JSON Schema for editors next to it. The\n" +
-			"configuration includes the providers whose keys are in the environment (OPENAI_API_KEY, GEMINI_API_KEY, MISTRAL_API_KEY,\n" +
-			"DEEPSEEK_API_KEY, GROQ_API_KEY). It refers to these keys without copying them, and uses REDIS_URL if that is set. Existing\n" +
-			"files are kept unless you use --force. The key of the first user is shown once.",
+			"configuration includes the providers whose keys are in the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY,\n" +
+			"GEMINI_API_KEY, MISTRAL_API_KEY, DEEPSEEK_API_KEY, GROQ_API_KEY). It refers to these keys without copying them, and uses\n" +
+			"REDIS_URL if that is set. Existing files are kept unless you use --force. The key of the first user is shown once.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return runInit(path, force, os.LookupEnv, c.OutOrStdout())
 		},
@@ -50,6 +50,7 @@ var known = []starter{
 		"OPENAI_API_KEY", "openai", "", "https://api.openai.com/v1",
 		`["gpt-*", "o1*", "o3*", "o4*", "text-embedding-*", "whisper-*", "tts-*"]`,
 	},
+	{"ANTHROPIC_API_KEY", "anthropic", "anthropic", "https://api.anthropic.com/v1", `["claude-*"]`},
 	{"GEMINI_API_KEY", "google", "gemini", "https://generativelanguage.googleapis.com/v1beta/openai", `["gemini-*"]`},
 	{
 		"MISTRAL_API_KEY", "mistral", "mistral", "https://api.mistral.ai/v1",
