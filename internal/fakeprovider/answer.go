@@ -2,6 +2,7 @@ package fakeprovider
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	mrand "math/rand/v2"
@@ -212,14 +213,14 @@ func (q *Request) callsTool(b *Behaviour) bool {
 	if len(q.tools) == 0 || b.Tools < 0 || bytes.Equal(q.toolChoice, []byte(`"none"`)) {
 		return false
 	}
-	insists := len(q.toolChoice) > 0 && !bytes.Equal(q.toolChoice, []byte(`"auto"`))
+	insists := b.Call != "" || len(q.toolChoice) > 0 && !bytes.Equal(q.toolChoice, []byte(`"auto"`))
 	last := q.messages[len(q.messages)-1].Role
 	return insists || b.Tools > 0 || last != "tool"
 }
 
 // callTools calls the named tool, or the first one offered.
 func (c *choice) callTools(q *Request, b *Behaviour, rng *mrand.Rand, room int64) error {
-	offered := q.chosen()
+	offered := q.chosen(b.Call)
 	if len(offered) == 0 {
 		return invalid("tool_choice", "", "Tool choice names a tool that is not in 'tools'.")
 	}
@@ -232,6 +233,9 @@ func (c *choice) callTools(q *Request, b *Behaviour, rng *mrand.Rand, room int64
 		call, err := callOf(offered[i%len(offered)], rng)
 		if err != nil {
 			return err
+		}
+		if b.Args != "" {
+			call.Function.Arguments = b.Args
 		}
 		c.add(q.Model, call, &room)
 	}
@@ -254,13 +258,13 @@ func (c *choice) add(model string, call toolCall, room *int64) {
 	c.calls = append(c.calls, call)
 }
 
-// chosen returns the tools that tool_choice allows.
-func (q *Request) chosen() []tool {
+// chosen returns the tools that tool_choice allows, and of these only the one with a name unless that is empty.
+func (q *Request) chosen(name string) []tool {
 	var named struct{ Function openai.ToolFunction }
 	var flat openai.ToolFunction
 	_ = json.Unmarshal(q.toolChoice, &named) // it may be a word
 	_ = json.Unmarshal(q.toolChoice, &flat)
-	name := flat.Name + named.Function.Name
+	name = cmp.Or(name, flat.Name+named.Function.Name)
 	return slices.DeleteFunc(slices.Clone(q.tools), func(t tool) bool { return name != "" && t.Function.Name != name })
 }
 

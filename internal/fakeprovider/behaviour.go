@@ -22,6 +22,8 @@ type Behaviour struct {
 	Cached    int64     // prompt tokens reported as cached; 0: by prefix, -1: none; what is written is then 0
 	Text      string    // this text instead of a generated one
 	Tools     int       // tool calls when tools are offered; 0: one, -1: none
+	Call      string    // a call of this tool, also after results of tools
+	Args      string    // JSON arguments of Call instead of generated ones
 	Finish    string    // finish_reason instead of the true one
 	Model     string    // model named in the response
 	Tier      string    // service_tier named in the response
@@ -135,6 +137,7 @@ func directives(text string) []string {
 // durations. Closed sets are those of [UsageMode] and [Cut].
 //
 //	output=N|all reasoning=N cached=N text=T tools=N finish=F model=M tier=T
+//	call=TOOL args=JSON
 //	iterations=A,B speed=S geo=G
 //	usage=MODE raw-usage=JSON chunk=N delay=D first=D gap=D
 //	status=N type=T code=C message=M body=B retry-after=V header=Name:value
@@ -172,7 +175,7 @@ func (b *Behaviour) set(name, value string) error {
 	if allowed, closed := closedSets[name]; closed && !slices.Contains(allowed, value) {
 		return fmt.Errorf("not one of %s", strings.Join(allowed, ", "))
 	}
-	if name == "raw-usage" && !json.Valid([]byte(value)) {
+	if (name == "raw-usage" || name == "args") && !json.Valid([]byte(value)) {
 		return fmt.Errorf("not JSON")
 	}
 	switch field := b.field(name).(type) {
@@ -216,7 +219,7 @@ func scan[T any](field *T, value string, parse func(string) (T, error)) error {
 func (b *Behaviour) field(name string) any {
 	return map[string]any{
 		"output": &b.Output, "reasoning": &b.Reasoning, "cached": &b.Cached,
-		"text": &b.Text, "tools": &b.Tools, "finish": &b.Finish, "model": &b.Model,
+		"text": &b.Text, "tools": &b.Tools, "call": &b.Call, "args": &b.Args, "finish": &b.Finish, "model": &b.Model,
 		"tier": &b.Tier, "usage": &b.Usage, "raw-usage": &b.RawUsage,
 		"iterations": &b.Iterations, "speed": &b.Speed, "geo": &b.Geo,
 		"chunk": &b.Chunk, "delay": &b.Delay, "first": &b.First, "gap": &b.Gap,

@@ -41,6 +41,26 @@ func TestTools(t *testing.T) {
 	}
 }
 
+// TestScriptedCall: a script names the tool and its arguments, also after a result.
+func TestScriptedCall(t *testing.T) {
+	s := start(t, fakeprovider.Options{})
+	req, other := ask("Weather in Oslo? [fake: call=weather args=%7B%22city%22%3A%22Bergen%22%7D]"), weatherTool()
+	other.Function = &openai.FunctionDefinition{Name: "other"}
+	req.Tools = []openai.Tool{other, weatherTool()}
+	for range 2 {
+		resp, err := client(s).CreateChatCompletion(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := resp.Choices[0].Message.ToolCalls
+		if len(calls) != 1 || calls[0].Function.Name != "weather" || calls[0].Function.Arguments != `{"city":"Bergen"}` {
+			t.Fatalf("got the calls %+v, want the scripted one", calls)
+		}
+		req.Messages = append(req.Messages, resp.Choices[0].Message,
+			openai.ChatCompletionMessage{Role: "tool", ToolCallID: calls[0].ID, Content: "7 C"})
+	}
+}
+
 func checkWeather(t *testing.T, args string) {
 	t.Helper()
 	var got struct {
