@@ -24,8 +24,8 @@ build: ## Build static binaries into dist/
 deps: ## Install what the tests need and say so (redis-server, Node packages)
 	@.ci/deps
 
-test: deps ## Run all tests; PKG=./queue or PKG=./test/e2e for one package
-	@.ci/gotest $(PKG)
+test: deps ## Run all tests but the agents'; PKG=./queue or PKG=./test/e2e for one package
+	@LLMGUARD_AGENTS=$(if $(filter ./...,$(PKG)),skip) .ci/gotest $(PKG)
 
 soak: deps ## Run the long forms of all tests and an hour of fuzzing (PKG, SOAK_FUZZ=30s); writes soak-report.txt
 	@.ci/soak $(PKG)
@@ -33,11 +33,15 @@ soak: deps ## Run the long forms of all tests and an hour of fuzzing (PKG, SOAK_
 simulate-faults: deps ## Simulate faults for SEEDS seeds (200), or one: SEED=7 FAMILY="pool outage"
 	SEEDS=$(or $(SEEDS),200) SEED=$(SEED) FAMILY="$(FAMILY)" go -C test test -count=1 -timeout 3h -run TestSeeds $(if $(SEED),-v) ./simulation
 
+agents: ## Install Claude Code, Codex, OpenCode and the official SDKs (1.1 GB), and run them against llmguard
+	@.ci/deps agents
+	@LLMGUARD_AGENTS=require .ci/gotest ./test/agents
+
 race: deps ## Run all tests with the race detector
 	@.ci/gotest -race $(PKG)
 
 check: $(GOLANGCI) ## All of it: format, vet, lint, luacheck, race tests with the docs' own, a clean tree
-	@.ci/deps luacheck
+	@.ci/deps luacheck agents
 	@.ci/check $(GOLANGCI)
 
 lint: $(GOLANGCI) ## Format, vet and lint all modules
@@ -90,4 +94,4 @@ $(GOLANGCI):
 	@GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	@mv $(BIN)/golangci-lint $@
 
-.PHONY: help run build deps test soak simulate-faults race check lint cover fuzz bench budgetbench generate site pictures release-check snapshot package clean
+.PHONY: help run build deps test soak simulate-faults agents race check lint cover fuzz bench budgetbench generate site pictures release-check snapshot package clean
