@@ -49,6 +49,7 @@ func (b *bill) faultOf(a wire.Answer) string {
 // It is an estimate if it is known to have other faults.
 func (b *bill) charge(a wire.Answer, s shown, faults ...UsageFault) {
 	faults = append(append(faults, b.check(&a.Usage, s)...), b.checkDrawn(&a)...)
+	faults = append(faults, b.checkSteps(a.Steps)...)
 	if a.Unknown != "" {
 		faults = append(faults, UnknownCount)
 	}
@@ -62,6 +63,7 @@ func (b *bill) chargePart(o Outcome, a wire.Answer, s shown, more int64) {
 	faults := append(b.check(&a.Usage, s), b.checkDrawn(&a)...)
 	a.Usage.Output = max(a.Usage.Output, min(a.Usage.Output+more, b.held))
 	b.price(a)
+	b.unseenPasses()
 	b.result.Outcome = o
 	b.estimated(faults, true)
 }
@@ -194,8 +196,9 @@ func (b *bill) bounded() bool { return !b.plan.hidesOutput() && b.paced() }
 
 // paced reports whether the time that a call took bounds its bill, which includes output that is
 // not visible. It does not if the provider runs tools, which add input, if long-lived cache writes
-// cost more than input, or if a rejected prediction, which is not generated, counts as output.
+// cost more than input, if a rejected prediction, which is not generated, counts as output, or if the call may
+// consist of several passes.
 func (b *bill) paced() bool {
 	r := b.plan.Request
-	return len(r.BuiltinTools) == 0 && !r.WebSearch && !r.LongCache && r.Prediction.IsZero()
+	return len(r.BuiltinTools) == 0 && !r.WebSearch && !r.LongCache && r.Prediction.IsZero() && len(b.plan.passes) == 0
 }

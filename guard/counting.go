@@ -17,6 +17,15 @@ func (g *Guard) answerCount(ctx context.Context, p *Plan, a *Attempt, w http.Res
 	}
 	c.watch.redis(began)
 	defer c.finish(ctx)
+	if a.Quota != nil { // a job's attempt starts with it
+		if err := c.take(ctx, a.Quota); err != nil {
+			return c, err
+		}
+		defer c.give(ctx, a.Quota)
+	}
+	if err := g.Stopped(p.Caller.Org.ID); err != nil {
+		return c, err
+	}
 	c.Result = Result{Outcome: Completed, Status: http.StatusOK, Ended: true}
 	if a.Sent != nil {
 		a.Sent()

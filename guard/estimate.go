@@ -126,6 +126,9 @@ func (p *Plan) ceiling(output int64) (pricing.Nano, error) {
 		return 0, err
 	}
 	passes, _, err := p.passCeiling()
+	if cost+pictures+passes > pricing.MaxNano {
+		return 0, pricing.ErrOverflow
+	}
 	return cost + pictures + passes, err
 }
 

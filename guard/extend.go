@@ -72,9 +72,7 @@ func (c *Call) grow(ctx context.Context, output int64) error {
 	// Whether its call continues is decided elsewhere.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.guard.deadline)
 	defer cancel()
-	began := time.Now()
 	_, err = c.guard.budget.Extend(ctx, c.Hold, more)
-	c.watch.redis(began)
 	c.guard.metrics.extended(err)
 	if err == nil {
 		c.bill.held = output
@@ -113,7 +111,9 @@ func (e *upstreamCall) cover() error {
 	if c.bill.held >= c.Plan.Output {
 		return nil
 	}
+	began := time.Now()
 	err := c.grow(e.upstream, c.Plan.Output)
+	c.watch.redis(began)
 	if err == nil {
 		return nil
 	}
@@ -187,17 +187,20 @@ func (r *relay) guarded(f func()) {
 	f()
 }
 
-// ahead keeps the hold ahead of the output.
-func (r *relay) ahead() {
+// ahead keeps the hold ahead of the output, and reports whether that took a decision in Redis.
+func (r *relay) ahead() bool {
 	c := r.call
 	if r.refused != nil || c.bill.held >= c.Plan.Output || !c.due(r.most()) {
-		return
+		return false
 	}
-	if n := r.produced(); c.due(n) {
-		if err := c.grow(r.errand.upstream, min(n+c.Plan.step, c.Plan.Output)); err != nil {
-			r.refused = c.cutError(err)
-		}
+	n := r.produced()
+	if !c.due(n) {
+		return false
 	}
+	if err := c.grow(r.errand.upstream, min(n+c.Plan.step, c.Plan.Output)); err != nil {
+		r.refused = c.cutError(err)
+	}
+	return true
 }
 
 // covered reports whether all output generated so far is held.
@@ -242,7 +245,7 @@ func (r *relay) sever() error {
 	case r.usage && r.whole():
 		r.charge()
 		c.Result.Outcome = Cut
-	case r.usage && !r.hidden && !r.tells:
+	case r.usage && !r.hidden:
 		c.bill.chargePart(Cut, r.answer, r.seenText(), r.produced()-r.answer.Usage.Output)
 	case c.bill.bounded():
 		c.bill.chargeEstimate(Cut, r.produced())

@@ -197,8 +197,14 @@ func (c *Call) cancels(ctx context.Context) bool {
 	case c.Plan.Caller.Org.OnDisconnect == Finish:
 		return false
 	default:
-		return c.Plan.Request.Stream && c.bill.bounded() && c.Plan.unread == 0
+		return c.Plan.Request.Stream && (c.bill.bounded() || c.countsEarly()) && c.Plan.unread == 0
 	}
+}
+
+// countsEarly reports whether the first event of a stream counts the input, so that only the output of a stream that
+// is cut must be bounded.
+func (c *Call) countsEarly() bool {
+	return c.Plan.sent.Endpoint == wire.Messages && len(c.Plan.Request.BuiltinTools)+len(c.Plan.passes) == 0
 }
 
 // sendFailed charges according to how far the request got.
@@ -235,6 +241,10 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 	kept := c.guard.spool.Buffer(e.upstream, c.Plan.Caller.Org.ID, c.guard.answerWait)
 	defer kept.Close()
 	err := e.receive(resp, &kept)
+	var public *wire.Error
+	if errors.As(err, &public) { // after it was charged
+		return public
+	}
 	if spool.NoRoom(err) && !c.Plan.translated() {
 		return e.passThrough(w, resp, &kept)
 	}
@@ -246,12 +256,8 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 		return wire.Gone("answer_not_kept", "The call was completed and charged, but this proxy could not buffer its answer")
 	}
 	var failed *failure
-	var public *wire.Error
-	switch {
-	case errors.As(err, &failed):
+	if errors.As(err, &failed) {
 		return e.relayError(w, resp, failed)
-	case errors.As(err, &public):
-		return public
 	}
 	if err != nil {
 		return e.interrupted(err)

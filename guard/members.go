@@ -16,6 +16,9 @@ import (
 func (p *Plan) accept() error {
 	r, provider := p.Request, p.Target.Provider
 	names := r.Unknown
+	if r.Endpoint.Traits().Messages && provider.Wire(r.Endpoint) != r.Endpoint {
+		return nil // a translation leaves them out
+	}
 	if r.Creation != nil && r.Creation.Picture == "svg" { // another model writes it
 		names = append(slices.Clip(names), "svg")
 	}

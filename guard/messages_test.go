@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -415,5 +416,109 @@ func TestCutMessages(t *testing.T) {
 				t.Errorf("%s%s: got %.300s", cut, think, text[max(0, len(text)-300):])
 			}
 		}
+	}
+}
+
+// TestMessagesOfACallerWhoLeft: the provider of a stream is cancelled when its caller leaves, although it thinks unseen,
+// and the call costs no less than it bills.
+func TestMessagesOfACallerWhoLeft(t *testing.T) {
+	r := claudeRig(t, roomy()...)
+	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		return fakeprovider.Behaviour{Stall: time.Minute, After: 10, Gap: 2 * time.Millisecond}
+	})
+	p, err := r.messages(`{"model":"claude-opus-5","max_tokens":4000,"stream":true,"thinking":{"type":"disabled"},"messages":[{"role":"user","content":"go on"}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	c, w := r.begin(p), &leaving{ResponseRecorder: httptest.NewRecorder(), leave: leave}
+	if err := c.Forward(ctx, w, Forwarding{Header: claudeBetas}); !errors.Is(err, ErrGone) {
+		t.Errorf("got %v", err)
+	}
+	c.End(t.Context())
+	r.settle()
+	if err := r.fake.Quiet(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	log := r.fake.Log()
+	rec := &log[len(log)-1]
+	if rec.Outcome != fakeprovider.ClientGone || c.Result.Outcome != ClientGone {
+		t.Errorf("the provider ended with %s, the call with %s", rec.Outcome, c.Result.Outcome)
+	}
+	if least, got := claudeBill(t, rec), int64(c.Result.Cost); got < least || got > int64(c.Hold.Max.Cost) {
+		t.Errorf("costs %d, and the provider bills %d; %d are held", got, least, c.Hold.Max.Cost)
+	}
+}
+
+// leaving is a caller who leaves at the first text.
+type leaving struct {
+	*httptest.ResponseRecorder
+	leave context.CancelFunc
+}
+
+func (l *leaving) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), "text_delta") {
+		l.leave()
+	}
+	return l.ResponseRecorder.Write(p)
+}
+
+// claudeAnswer makes a call that Anthropic answers with this usage and model.
+func (r *rig) claudeAnswer(model, more, usage, answered string) *Call {
+	r.t.Helper()
+	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		return fakeprovider.Behaviour{RawUsage: usage, Model: answered, Text: "hi"}
+	})
+	c, _ := r.message(fmt.Sprintf(`{"model":%q,"max_tokens":1000,"messages":[{"role":"user","content":"x"}]%s}`, model, more))
+	return c
+}
+
+// TestToldPasses: entries without a model are of the one that answered, fast mode is charged if it is asked for and not
+// denied, and what no model can count is not believed.
+func TestToldPasses(t *testing.T) {
+	r := claudeRig(t, roomy()...)
+	entry := func(more string) string {
+		return `{"input_tokens":1000,"output_tokens":900,"iterations":[{"type":"message","input_tokens":1000,"output_tokens":900}` + more + `]}`
+	}
+	const opus = 1000*5000 + 900*25_000
+	c := r.claudeAnswer("claude-haiku-4-5", "", entry(""), "claude-opus-5")
+	if got := int64(c.Result.Cost); got != opus || c.Result.Underpriced[DearerModel] <= 0 {
+		t.Errorf("a dearer model that answered: %d, %v", got, c.Result.Underpriced)
+	}
+	c = r.claudeAnswer("claude-opus-5", `,"speed":"fast"`, `{"input_tokens":1000,"output_tokens":900,"service_tier":"standard"}`, "")
+	if got := int64(c.Result.Cost); got != 2*opus {
+		t.Errorf("fast mode that is not denied: %d, want %d", got, 2*opus)
+	}
+	c = r.claudeAnswer("claude-opus-5", "", entry(`,{"type":"advisor_message","input_tokens":1000000000,"output_tokens":1000000000}`), "")
+	if got := c.Result.Cost; got > c.Hold.Max.Cost || !c.Result.Estimated || len(c.Result.UsageFaults) == 0 {
+		t.Errorf("more than any model can read: %v of %v held, %v", got, c.Hold.Max.Cost, c.Result.UsageFaults)
+	}
+	c = r.claudeAnswer("claude-opus-5", "", entry(strings.Repeat(`,{"type":"compaction","input_tokens":1,"output_tokens":1}`, 300)), "")
+	if !c.Result.Estimated {
+		t.Errorf("300 entries: %+v", c.Result)
+	}
+}
+
+// TestMembersOfOtherAPIs: members of other APIs do not pass a translation.
+func TestMembersOfOtherAPIs(t *testing.T) {
+	r := newRig(t)
+	for _, member := range []string{`"models":["openai/o1-pro"]`, `"plugins":[{"id":"web"}]`, `"max_new_tokens":100000`, `"n":9`} {
+		p, err := r.messages(`{"model":"gpt-4o","max_tokens":5,"messages":[{"role":"user","content":"x"}],` + member + `}`)
+		if name, _, _ := strings.Cut(member, ":"); err != nil || strings.Contains(string(p.sent.Rewrite(p.edits...).Bytes()), name) {
+			t.Errorf("%s: %v", member, err)
+		}
+	}
+}
+
+// TestCutPasses: a stream that breaks off costs what its other passes may have cost, too.
+func TestCutPasses(t *testing.T) {
+	r := claudeRig(t, roomy()...)
+	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+		return fakeprovider.Behaviour{Cut: fakeprovider.CutReset, After: 3}
+	})
+	c, _ := r.message(`{"model":"claude-opus-4-8","max_tokens":100,"stream":true,"messages":[{"role":"user","content":"x"}],` +
+		`"context_management":{"edits":[{"type":"compact_20260112"}]}}`)
+	if least := int64(128_000 * 25_000); int64(c.Result.Cost) < least || c.Result.Cost > c.Hold.Max.Cost || c.cancels(t.Context()) {
+		t.Errorf("costs %v of %v held; a compaction may cost %d", c.Result.Cost, c.Hold.Max.Cost, least)
 	}
 }

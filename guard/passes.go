@@ -1,6 +1,8 @@
 package guard
 
 import (
+	"cmp"
+
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -9,6 +11,9 @@ import (
 // A Messages call may consist of several passes: a model that answers in place of one that declined, a second
 // model that is asked for advice, a summary of the conversation that is made first. Each is billed by its own
 // model. What the request allows is held, and what the answer reports is charged.
+
+// maxPasses is how many other models a request can name.
+const maxPasses = 16
 
 // pass is a pass that a request allows beside that of its model.
 type pass struct {
@@ -34,6 +39,10 @@ func (w *pass) ceiling(longCache bool) (pricing.Nano, error) {
 // passes lists the passes that the request allows. The error is a *wire.Error.
 func (e *estimator) passes() error {
 	r := e.plan.sent
+	if len(r.Advisors)+len(r.Fallbacks) > maxPasses {
+		return wire.BadRequest("fallbacks", "array_above_max_length",
+			"A request can name at most %d advisors and fallbacks together", maxPasses)
+	}
 	if r.Compacts {
 		if err := e.compaction(); err != nil {
 			return err
@@ -133,6 +142,9 @@ func (p *Plan) passCeiling() (cost pricing.Nano, tokens int64, err error) {
 			return 0, 0, err
 		}
 		cost += one
+		if cost > pricing.MaxNano {
+			return 0, 0, pricing.ErrOverflow
+		}
 		tokens += (p.passes[i].input + p.passes[i].output) * p.passes[i].times
 	}
 	return cost, tokens, nil
@@ -145,11 +157,7 @@ func (b *bill) priceSteps(a wire.Answer) (all pricing.Usage, split pricing.Split
 	for i := range a.Steps {
 		one := &a.Steps[i]
 		used := b.timed(one.Usage, one.TimedWrites)
-		price := b.plan.Price
-		if other := b.priceOf(one.Model); other != nil {
-			price = other
-		}
-		part, err := price.Split(used, b.settleTerms(a.ServiceTier))
+		part, err := b.splitStep(one, used, a)
 		if err != nil {
 			return all, split, err
 		}
@@ -159,8 +167,49 @@ func (b *bill) priceSteps(a wire.Answer) (all pricing.Usage, split pricing.Split
 		}
 	}
 	used := b.timed(rest, a.TimedWrites)
-	part, err := b.plan.Price.Split(used, b.settleTerms(a.ServiceTier))
+	part, err := b.split(used, a.Model, a.ServiceTier)
 	return sumOf(all, used), plus(split, part), err
+}
+
+// splitStep prices one pass: by the model that it names, or else like an answer without passes.
+func (b *bill) splitStep(s *wire.Step, used pricing.Usage, a wire.Answer) (pricing.Split, error) {
+	other := b.priceOf(s.Model)
+	switch {
+	case s.Model == "":
+		return b.split(used, a.Model, a.ServiceTier)
+	case other == nil:
+		other = b.plan.Price
+	}
+	return other.Split(used, b.settleTerms(a.ServiceTier))
+}
+
+// checkSteps returns a fault if a pass used more than its model can.
+func (b *bill) checkSteps(steps []wire.Step) []UsageFault {
+	for i := range steps {
+		price := b.plan.Price
+		if other := b.priceOf(steps[i].Model); other != nil {
+			price = other
+		}
+		u := &steps[i].Usage
+		switch {
+		case u.Input > max(cmp.Or(price.Context, unknownContext), b.plan.Input):
+			return []UsageFault{HighInput}
+		case u.Output > max(cmp.Or(price.MaxOutput, unknownContext), b.plan.Output):
+			return []UsageFault{HighOutput}
+		}
+	}
+	return nil
+}
+
+// unseenPasses adds what the passes beside the model's may have cost to the charge of an answer that broke off before
+// it told of them.
+func (b *bill) unseenPasses() {
+	cost, _, err := b.plan.passCeiling()
+	if err != nil || b.several {
+		return
+	}
+	b.result.Cost += cost
+	b.result.Split.Output += cost
 }
 
 func plus(a, b pricing.Split) pricing.Split {

@@ -20,6 +20,7 @@ const answerPatience = 30 * time.Second
 // stream may take hours.
 func (c *Call) dropBody(sent func()) {
 	if c.Plan.translated() { // the answer is built from the request, too
+		c.Plan.sent.Body = nil
 		return
 	}
 	c.Plan.Request.Body, c.Plan.sent.Body = nil, nil

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"slices"
@@ -26,9 +27,10 @@ func (p *Plan) hidesOutput() bool {
 		return true
 	}
 	if p.sent.Endpoint.Traits().Messages {
-		return p.sent.Thinks || p.unseen || !p.Request.Prediction.IsZero() || thinksUnasked(p.Target.Model)
+		return p.sent.Thinks || len(p.sent.Fallbacks) > 0 || p.unseen || !p.Request.Prediction.IsZero() || thinksUnasked(p.Target.Model)
 	}
-	effort := r.ReasoningEffort != "" && r.ReasoningEffort != "none"
+	asked := cmp.Or(p.sent.ReasoningEffort, r.ReasoningEffort)
+	effort := asked != "" && asked != "none"
 	notText := p.speaks() || p.draws()
 	return effort || notText || p.unseen || !r.Prediction.IsZero() || r.BestOf > r.N || hidesOutput(p.Target.Model)
 }

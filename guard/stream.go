@@ -177,8 +177,10 @@ func (r *relay) take(p []byte) error {
 
 // regard counts an event, keeps the hold ahead of it, and reports whether to forward it.
 func (r *relay) regard(event []byte) bool {
-	pass := r.inspect(event)
-	r.ahead()
+	pass, began := r.inspect(event), time.Now()
+	if r.ahead() {
+		r.call.watch.redis(began)
+	}
 	r.within()
 	if !r.covered() { // the rest is still counted to its end
 		r.dropped = true
@@ -277,7 +279,7 @@ func (r *relay) followMade(events []byte) {
 func (r *relay) write(p []byte) {
 	if begin := r.begin; begin != nil {
 		r.begin = nil
-		begin()
+		r.guarded(begin) // it tells of the hold
 		for _, event := range r.early {
 			r.write(event)
 		}

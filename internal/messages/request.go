@@ -24,7 +24,7 @@ func Request(r *wire.Request, o neutral.Options) (*neutral.Request, error) {
 	}
 	d := &asked{Options: o, Request: q}
 	for _, read := range []func(*wire.Request) error{
-		d.unsupported, d.conversation, d.tools, d.choice, d.thinking, d.output, d.account, q.Pass,
+		d.unsupported, d.conversation, d.tools, d.choice, d.thinking, d.output, d.account,
 	} {
 		if err := read(r); err != nil {
 			return nil, err

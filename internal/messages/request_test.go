@@ -29,7 +29,7 @@ func TestMessagesToChat(t *testing.T) {
 	f(`"stream":true,"temperature":0.5,"top_p":1e-1,"stop_sequences":["a","b"]`, `"stream":true,"temperature":0.5,"top_p":0.1,"stop":["a","b"]`)
 	f(`"metadata":{"user_id":"u"},"service_tier":"standard_only"`, `"user":"u","service_tier":"default"`)
 	f(`"metadata":{"user_id":"`+strings.Repeat("u", 150)+`"},"service_tier":"auto"`, `"user":"32c70f6d78fa94e3cb1882a5fe305dc7","service_tier":"auto"`)
-	f(`"future":{"a":1}`, `"future":{"a":1}`)
+	f(`"future":{"a":1},"n":2,"max_completion_tokens":2,"models":["dear"]`, ``) // only Anthropic may know them
 
 	// System prompts, also those that agents send among the messages.
 	f(`"system":"be kind","messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]`,
@@ -96,8 +96,6 @@ func TestMessagesRefused(t *testing.T) {
 		{`"speed":"fast"`, "speed"},
 		{`"max_tokens":0`, "max_tokens"},
 		{`"context_management":{"edits":[{"type":"clear_thinking_20251015"},{"type":"compact_20260112"}]}`, "context_management.edits[1].type"},
-		{`"n":2`, "n"},
-		{`"max_completion_tokens":2`, "max_completion_tokens"},
 		{`"tools":[{"name":"f","input_schema":{}},{"type":"web_search_20250305","name":"web_search"}]`, "tools[1].type"},
 		{`"tools":[{"type":"bash_20250124","name":"bash"}]`, "tools[0].type"},
 		{`"tools":[{"input_schema":{}}]`, "tools[0].name"},
@@ -140,7 +138,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 		`"tools":[{"name":"f","description":"d","input_schema":{"type":"object"},"strict":true,"cache_control":{"type":"ephemeral"}}],"tool_choice":{"type":"tool","name":"f","disable_parallel_tool_use":true}`,
 		`"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"any"}`,
 		`"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"none"}`,
-		`"stream":true,"temperature":0.5,"top_p":1,"top_k":40,"stop_sequences":["x"],"metadata":{"user_id":"u"},"service_tier":"standard_only","future":1`,
+		`"stream":true,"temperature":0.5,"top_p":1,"top_k":40,"stop_sequences":["x"],"metadata":{"user_id":"u"},"service_tier":"standard_only"`,
 		`"thinking":{"type":"adaptive"},"output_config":{"effort":"max","format":{"type":"json_schema","schema":{"type":"object"}}}`,
 		`"thinking":{"type":"enabled","budget_tokens":2000}`,
 	} {

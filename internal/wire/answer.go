@@ -60,7 +60,9 @@ func (a Answer) After(before Answer) Answer {
 		u.CacheWrite1h = min(old.CacheWrite1h, u.CacheWrite)
 		u.CacheWrite -= u.CacheWrite1h
 	}
-	if old.Input > u.Input {
+	if before.TimedWrites || old.CacheWrite > 0 {
+		u.mergeInput(old)
+	} else if old.Input > u.Input {
 		u.Input, u.AudioIn, u.ImageIn = old.Input, old.AudioIn, old.ImageIn
 		u.CachedInput, u.CachedAudio = old.CachedInput, old.CachedAudio
 		u.CacheWrite, u.CacheWrite1h = old.CacheWrite, old.CacheWrite1h
@@ -79,6 +81,17 @@ func (a Answer) After(before Answer) Answer {
 	a.Rounded, a.TimedWrites = a.Rounded || before.Rounded, a.TimedWrites || before.TimedWrites
 	return a
 }
+
+// mergeInput keeps the greatest count of each class of input: later events may omit some.
+func (u *Usage) mergeInput(old Usage) {
+	plain := max(u.plain(), old.plain())
+	u.CachedInput, u.CacheWrite = max(u.CachedInput, old.CachedInput), max(u.CacheWrite, old.CacheWrite)
+	u.CacheWrite1h = max(u.CacheWrite1h, old.CacheWrite1h)
+	u.Input = min(plain+u.CachedInput+u.CacheWrite+u.CacheWrite1h, maxCount)
+}
+
+// plain is the input that no cache has to do with.
+func (u *Usage) plain() int64 { return u.Input - u.CachedInput - u.CacheWrite - u.CacheWrite1h }
 
 // ParseUsage reads a complete answer of ep that is not a stream. The result equals Answer.HasUsage:
 // false means that the call has to be billed by an estimate. It accepts any bytes: it skips unknown

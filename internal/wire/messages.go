@@ -29,13 +29,13 @@ var (
 // hasMessages checks that a request has messages, and sets what its members say together.
 func hasMessages(s *scanner) error {
 	r := s.req
-	if r.Messages == nil {
+	if r.find("messages") < 0 {
 		return missing("messages")
 	}
 	if r.Speed == "fast" {
 		r.ServiceTier = r.Speed
 	}
-	if s.uses >= 0 && len(r.BuiltinTools) > 0 {
+	if s.uses >= 0 && !s.remote && len(r.BuiltinTools) > 0 {
 		r.MaxToolCalls = s.uses
 	}
 	return nil
@@ -89,6 +89,7 @@ var outputConfigFields = newFields(map[string]reader{
 // and containers.
 func readRunByProvider(name string) reader {
 	return func(s *scanner) error {
+		s.remote = true
 		if s.peek() != '[' {
 			s.req.BuiltinTools = append(s.req.BuiltinTools, name)
 			return s.walk()
@@ -181,7 +182,7 @@ func readTurns(s *scanner) error {
 var turnFields = newFields(map[string]reader{
 	"role":          readWord("messages[].role", func(s *scanner) *string { return &s.message().Role }),
 	"content":       func(s *scanner) error { return readBlocks(s, "messages[].content") },
-	"output_config": nil,
+	"output_config": (*scanner).walk,
 	"cache_control": readCacheControl,
 }, readOther)
 

@@ -87,6 +87,11 @@ func TestScanMessagesCosts(t *testing.T) {
 		`,"mcp_servers":[{"type":"url","url":"https://x"}]`: func(r *Request) bool {
 			return slices.Equal(r.BuiltinTools, []string{"mcp_servers"})
 		},
+		`,"mcp_servers":[{"type":"url","url":"https://x"}],"tools":[{"type":"web_search_20250305","name":"w","max_uses":1}]`: func(
+			r *Request,
+		) bool {
+			return r.MaxToolCalls == -1
+		},
 		`,"container":{"skills":[]}`:      func(r *Request) bool { return slices.Equal(r.BuiltinTools, []string{"container"}) },
 		`,"thinking":{"type":"disabled"}`: func(r *Request) bool { return !r.Thinks },
 	} {
@@ -98,6 +103,7 @@ func TestScanMessagesCosts(t *testing.T) {
 		`{"model":"m","messages":[{"role":"user","content":"x"}]}`:                                          "Missing required parameter: 'max_tokens'.",
 		`{"model":"m","max_tokens":5}`:                                                                      "Missing required parameter: 'messages'.",
 		`{"model":"m","max_tokens":5,"messages":[]}`:                                                        "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead.",
+		`{"model":"m","max_tokens":5,"system":"s"}`:                                                         "Missing required parameter: 'messages'.",
 		`{"model":"m","max_tokens":5,"system":"s","messages":[]}`:                                           "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead.",
 		`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[5]}]}`:                           "Invalid type for 'messages[0].content[0]': expected an object, but got a number instead.",
 		`{"model":"m","max_tokens":5,"maxTokens":9,"messages":[{"role":"user","content":"x"}]}`:             "The name 'maxTokens' differs from 'max_tokens' only in spelling, and some providers treat the two as the same. Write 'max_tokens', or remove it.",
@@ -195,6 +201,11 @@ func TestMessagesEvents(t *testing.T) {
 	want := Usage{Input: 22, CacheWrite1h: 8, CachedInput: 4, Output: 30}
 	if string(text) != `thinkBash{"a":1}` || all.Usage != want || !all.TimedWrites || all.ID != "msg_1" || finishes != 2 {
 		t.Errorf("text %s, %+v, %d finishes\nwant usage %+v", text, all, finishes, want)
+	}
+	a, _ := ScanEvent(Messages, []byte(`{"type":"message_delta","delta":{},"usage":{"input_tokens":20000,"output_tokens":50}}`), nil)
+	want = Usage{Input: 20_012, CacheWrite1h: 8, CachedInput: 4, Output: 50}
+	if got := a.Answer.After(all).Usage; got != want {
+		t.Errorf("later counts without those of the cache: %+v, want %+v", got, want)
 	}
 	c, _ := ScanEvent(Messages, []byte(`{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`), nil)
 	if !c.Error || !c.Framed || c.Finish {

@@ -7,6 +7,7 @@ type messagesUsage struct {
 	speed       Span
 	kind, model Span          // of an entry of iterations
 	steps       []usageReader // the entries of iterations: what each pass of a model used
+	more        bool          // there are more than maxSteps
 	extra       int64         // tokens under names that we do not know
 	name        string        // one of the names
 }
@@ -21,11 +22,12 @@ func (m *messagesUsage) iterations(l *lexer) error {
 		return l.skip()
 	}
 	return l.array(func(i int) error {
-		if l.peek() != '{' || i >= maxSteps {
+		m.more = m.more || i >= maxSteps
+		if l.peek() != '{' || m.more {
 			return l.skip()
 		}
 		m.steps = append(m.steps, usageReader{})
-		return m.steps[i].section(l, usageSection)
+		return m.steps[len(m.steps)-1].section(l, usageSection)
 	})
 }
 
@@ -64,6 +66,9 @@ const MessageStep = "message"
 
 // steps returns the passes of which a usage consists. An entry that cannot be read makes the usage doubtful.
 func (r *answerReader) steps(u *usageReader) []Step {
+	if u.messages.more {
+		u.doubt("iterations has too many entries")
+	}
 	var steps []Step
 	for i := range u.messages.steps {
 		one := &u.messages.steps[i]
@@ -84,7 +89,7 @@ func messageTier(tier, speed string) string {
 	switch {
 	case speed == "fast":
 		return speed
-	case tier == "priority", tier == "batch": // which the terms of the call know
+	case speed == "", tier == "priority", tier == "batch": // the terms of the call know what was requested
 		return ""
 	}
 	return tier
