@@ -48,13 +48,13 @@ func (a *App) openBatches(roles Role) {
 	c := a.cfg
 	a.batches = batch.NewStore(a.rdb, a.files, a.log)
 	a.batches.Bound(batch.Bounds{
-		Open: c.Batches.MaxOpen, UserOpen: c.Batches.MaxUserOpen, Kept: c.Batches.MaxEnded,
+		Lines: c.Batches.MaxLines, Open: c.Batches.MaxOpen, UserOpen: c.Batches.MaxUserOpen, Kept: c.Batches.MaxEnded,
 		Memory: a.memory,
 	})
 	if roles&Worker != 0 {
 		a.batchRunner = batch.NewRunner(a.batches, batch.Options{
 			Guard: a.guard, Queue: a.queue, Scan: ScanLimits(c), MaxLine: int(c.Requests.MaxBody),
-			MaxLines: c.Batches.MaxLines, InQueue: c.Batches.InQueue, RefuseOverBudget: c.Batches.OverBudget == "refuse",
+			InQueue: c.Batches.InQueue, RefuseOverBudget: c.Batches.OverBudget == "refuse",
 			Lease: c.Queue.Lease / 2, Poll: c.Batches.Poll, Doubt: c.Batches.Doubt, Ended: a.batchEnded, Log: a.log,
 			Metrics: a.registry,
 		})

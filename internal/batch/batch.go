@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/redisconn/asynqdriver"
@@ -137,6 +138,11 @@ type Batch struct {
 	state
 }
 
+// filesOwner returns the owner of the batch's files.
+func (b *Batch) filesOwner() files.Owner {
+	return files.Owner{Org: b.Org, User: budget.Giver(b.User, b.UserBorn)}
+}
+
 // Ended returns when the batch ended; zero if it has not.
 func (b *Batch) Ended() time.Time {
 	for _, t := range []time.Time{b.Completed, b.Failed, b.Expired, b.Cancelled} {
@@ -154,6 +160,7 @@ type Request struct {
 	Endpoint  wire.Endpoint
 	Metadata  map[string]string
 	OutputTTL time.Duration
+	Total     int // lines, 0 if nobody has counted them
 	// Priority is what the request chose for the lines, nil if nothing; StartBy is the time by
 	// which they have to start, zero for none.
 	Priority *quota.Priority
@@ -261,7 +268,8 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 		int64(recordLife/time.Second),
 		"org", r.Org, "user", r.User, "key", r.Key, "born", r.Born, "user_born", r.UserBorn, "ip", r.IP,
 		"models", models, "endpoint", string(r.Endpoint), "input", r.File.ID, "metadata", metadata,
-		"labels", labels, "output_ttl", int64(r.OutputTTL/time.Second), "priority", priority, "start_by", startBy).Err()
+		"labels", labels, "output_ttl", int64(r.OutputTTL/time.Second), "priority", priority, "start_by", startBy,
+		"total", r.Total).Err()
 	if err != nil {
 		return fmt.Errorf("batch: create: %w", err)
 	}
@@ -339,16 +347,10 @@ func (s *Store) List(ctx context.Context, org, user, after string, limit int) ([
 	if err != nil {
 		return nil, false, fmt.Errorf("batch: list: %w", err)
 	}
-	var page []*Batch
+	var page []listed
 	for _, id := range ids[:min(len(ids), limit)] {
-		b, err := s.load(ctx, id)
-		if errors.Is(err, ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		page = append(page, b)
+		page = append(page, listed{id: id})
 	}
-	return page, len(ids) > limit, nil
+	batches, err := s.records(ctx, page)
+	return batches, len(ids) > limit, err
 }

@@ -155,7 +155,8 @@ func TestValidation(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	o := r.options()
-	o.MaxLines, o.MaxLine = 20, 2000
+	o.MaxLine = 2000
+	r.store.Bound(Bounds{Lines: 20})
 	r.runner(o)
 	good := chat("a", "x")
 	edit := func(old, with string) string { return strings.Replace(chat("b", "x"), old, with, 1) }

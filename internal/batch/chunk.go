@@ -60,9 +60,9 @@ func (t *turn) refusal(line int, customID string, e *wire.Error) result {
 // unrun returns the result of a line that never ran.
 func (t *turn) unrun(line int, customID string) result {
 	r := t.newResult(line, customID)
-	r.Error = &failure{"batch_expired", "This request could not be executed before the completion window expired."}
+	r.Error = &failure{CodeExpired, "This request could not be executed before the completion window expired."}
 	if t.b.Status == Cancelling {
-		r.Error = &failure{"batch_cancelled", "This request was not executed because the batch was cancelled."}
+		r.Error = &failure{CodeCancelled, "This request was not executed because the batch was cancelled."}
 	}
 	return r
 }
@@ -72,7 +72,7 @@ func (t *turn) resultOf(ctx context.Context, line int, j *queue.Job) (result, er
 	r := t.newResult(line, t.ids[line])
 	if !ran(j) {
 		if j == nil && t.b.Status != Cancelling {
-			r.Error = &failure{"result_lost", "The result of this request expired before it could be written."}
+			r.Error = &failure{CodeLost, "The result of this request expired before it could be written."}
 			return r, nil
 		}
 		r = t.unrun(line, r.CustomID)
@@ -97,7 +97,7 @@ func (t *turn) resultOf(ctx context.Context, line int, j *queue.Job) (result, er
 	case j.Error != nil:
 		r.Response = &response{StatusCode: j.Error.Status, Body: j.Error.JSON()}
 	default:
-		r.Error = &failure{"result_lost", "The result of this request expired before it could be written."}
+		r.Error = &failure{CodeLost, "The result of this request expired before it could be written."}
 	}
 	if r.Response != nil && r.Response.RequestID == "" {
 		r.Response.RequestID = j.CallID

@@ -23,11 +23,13 @@ func TestBatchRules(t *testing.T) {
 	t.Run("foreign", h.testForeign)
 	t.Run("without a worker", func(t *testing.T) {
 		early := h.cancelEarly(t)
-		h.runner(t, batch.Options{MaxLines: 12, MaxLine: 1000, InQueue: 5})
+		h.store.Bound(batch.Bounds{Lines: 12})
+		h.runner(t, batch.Options{MaxLine: 1000, InQueue: 5})
 		t.Run("cancel before it runs", func(t *testing.T) { h.testCancelEarly(t, early) })
 		t.Run("bounds", h.testBounds)
 		t.Run("cancel while it runs", h.testCancelRunning)
 	})
+	h.store.Bound(batch.Bounds{})
 	t.Run("with a worker", func(t *testing.T) {
 		h.worker(t)
 		t.Run("files", h.testFiles)

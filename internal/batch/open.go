@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -37,6 +38,8 @@ const (
 
 // Bounds limit the batches of each org; 0 is unlimited.
 type Bounds struct {
+	// Lines is the most requests of a batch; 0 is 50,000.
+	Lines int
 	// Open and UserOpen are the most unfinished batches of an org and of one user.
 	Open, UserOpen int
 	// Kept is how many ended batches of an org can be read: the newest.
@@ -47,6 +50,8 @@ type Bounds struct {
 
 // Bound sets the bounds. Call it before the Store is used.
 func (s *Store) Bound(b Bounds) { s.bounds = b }
+
+func (s *Store) maxLines() int { return cmp.Or(s.bounds.Lines, 50_000) }
 
 func openKeys(org, user string) []string {
 	return []string{"lg:{" + org + "}:openbatches", "lg:{" + org + "}:openbatches:" + user}

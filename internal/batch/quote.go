@@ -126,3 +126,11 @@ func once(seen map[[16]byte]int, customID string, number int) *Problem {
 	seen[hash] = number
 	return nil
 }
+
+func sameModel(first, model string) *Problem {
+	if model == first {
+		return nil
+	}
+	return problem("model_mismatch", "body.model",
+		fmt.Sprintf("All lines must use the same model; this line uses %.100q, the first line %.100q.", model, first))
+}

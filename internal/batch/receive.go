@@ -295,9 +295,9 @@ func (rc *receiving) missing(h *heldLine) (why *failure, lost bool) {
 	case rc.ending && p.End != endLost, p.End == string(Expired), p.End == endUnsent:
 		return rc.t.unrun(h.Line, h.CustomID).Error, false
 	case p.End == string(Cancelled):
-		return &failure{"batch_cancelled", "This request was not executed because the provider's batch was cancelled."}, false
+		return &failure{CodeCancelled, "This request was not executed because the provider's batch was cancelled."}, false
 	}
-	return &failure{"result_lost", "The provider returned no result for this request."}, true
+	return &failure{CodeLost, "The provider returned no result for this request."}, true
 }
 
 // fault returns why the provider did not accept the part, for its nth line.

@@ -27,8 +27,6 @@ type Options struct {
 	// in bytes. 0 is 32 MB.
 	Scan    wire.Limits
 	MaxLine int
-	// MaxLines bounds the lines of a batch. 0 is 50,000.
-	MaxLines int
 	// InQueue is how many lines of a batch may be jobs at the same time, which bounds
 	// its part of Redis however large it is. 0 is 1,000.
 	InQueue int
@@ -56,7 +54,7 @@ func (o Options) withDefaults() Options {
 	for _, d := range []struct {
 		field *int
 		value int
-	}{{&o.MaxLine, 32_000_000}, {&o.MaxLines, 50_000}, {&o.InQueue, 1000}, {&o.PartLines, partLines}} {
+	}{{&o.MaxLine, 32_000_000}, {&o.InQueue, 1000}, {&o.PartLines, partLines}} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}

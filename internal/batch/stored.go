@@ -2,11 +2,13 @@ package batch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/storage/files"
 )
 
 // forgetMost bounds the records that are deleted when a batch ends.
@@ -43,6 +45,28 @@ func (s *Store) remember(ctx context.Context, b *Batch) error {
 		}
 	}
 	return nil
+}
+
+// ErrUnfinished is returned for the deletion of a batch that has not ended, or of which the end is still being
+// reported.
+var ErrUnfinished = errors.New("batch: it has not ended")
+
+// Delete deletes a batch that has ended, and the files with its results.
+func (s *Store) Delete(ctx context.Context, b *Batch) error {
+	err := s.rdb.ZScore(ctx, openKey, b.ID).Err()
+	switch {
+	case err == nil || !b.Status.Terminal():
+		return ErrUnfinished
+	case !redisconn.IsNil(err):
+		return fmt.Errorf("batch: delete: %w", err)
+	}
+	for _, id := range []string{b.Output, b.Errors} {
+		err := s.files.Remove(ctx, b.filesOwner(), id)
+		if err != nil && !errors.Is(err, files.ErrNotFound) {
+			return err
+		}
+	}
+	return s.forget(ctx, b.Org, b.User, b.ID)
 }
 
 func (s *Store) forget(ctx context.Context, org, user, id string) error {

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/queue"
@@ -54,7 +53,7 @@ func (t *turn) run(ctx context.Context, id string) (err error) {
 	if err != nil {
 		return err
 	}
-	t.input = &files.File{ID: t.b.Input, Owner: files.Owner{Org: t.b.Org, User: budget.Giver(t.b.User, t.b.UserBorn)}}
+	t.input = &files.File{ID: t.b.Input, Owner: t.b.filesOwner()}
 	if err := t.readLines(ctx); err != nil {
 		return err
 	}

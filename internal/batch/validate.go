@@ -123,9 +123,9 @@ func (v *validation) readPart(ctx context.Context, c *check, r *lineReader) (ove
 			return true, fmt.Errorf("batch: read %s: %w", v.turn.b.Input, err)
 		}
 		c.lines++
-		if c.lines > int64(v.r.opts.MaxLines) {
+		if c.lines > int64(v.r.s.maxLines()) {
 			c.add(r.at.line, problem("too_many_tasks", "",
-				fmt.Sprintf("The file has more than %d requests.", v.r.opts.MaxLines)))
+				fmt.Sprintf("The file has more than %d requests.", v.r.s.maxLines())))
 			return true, nil
 		}
 		if err := v.check(ctx, c, line, r.at.line); err != nil {
@@ -155,9 +155,9 @@ func (v *validation) check(ctx context.Context, c *check, line []byte, number in
 			c.target, c.caller.Batched = target, byProvider
 		}
 	}
-	if req.model != c.model {
-		c.add(number, problem("model_mismatch", "body.model",
-			fmt.Sprintf("All lines must use the same model; this line uses %.100q, the first line %.100q.", req.model, c.model)))
+	wrong = sameModel(c.model, req.model)
+	if wrong != nil {
+		c.add(number, wrong)
 		return nil
 	}
 	plans := v.r.opts.Guard.Plans
