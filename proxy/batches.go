@@ -91,12 +91,8 @@ func viewBatch(b *batch.Batch) batchView {
 		Completed: unix(b.Completed), Failed: unix(b.Failed), Expired: unix(b.Expired),
 		Cancelling: unix(b.CancelAsked), Cancelled: unix(b.Cancelled),
 		Metadata: b.Metadata,
-		Guard:    batchCost{Estimated: usd(b.Estimate), Charged: usd(b.Charged), Warnings: b.Warnings},
+		Guard:    costOf(b),
 	}
-	if b.Priority != nil {
-		v.Guard.Priority = b.Priority.String()
-	}
-	v.Guard.Deadline = unix(b.StartBy)
 	if len(b.Problems) > 0 {
 		v.Errors = &problems{Object: "list", Data: b.Problems}
 	}
@@ -107,6 +103,16 @@ func viewBatch(b *batch.Batch) batchView {
 	v.Usage.Total = b.InputTokens + b.OutputTokens
 	v.Usage.InputDetail.Cached, v.Usage.OutputDetail.Reasoning = b.CachedTokens, b.ReasoningTokens
 	return v
+}
+
+func costOf(b *batch.Batch) batchCost {
+	c := batchCost{
+		Estimated: usd(b.Estimate), Charged: usd(b.Charged), Warnings: b.Warnings, Deadline: unix(b.StartBy),
+	}
+	if b.Priority != nil {
+		c.Priority = b.Priority.String()
+	}
+	return c
 }
 
 func given(s string) *string {
@@ -131,22 +137,33 @@ func (h *batchHandler) allBatches(x *request, r *http.Request, _ string) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
-	page, more, err := h.opts.Batches.List(ctx, x.caller.Org.ID, x.caller.User, query.Get("after"), limit)
-	if errors.Is(err, batch.ErrNotFound) {
-		return wire.BadRequest("after", "invalid_value", "after must be the id of one of your batches")
-	}
+	page, more, err := h.page(ctx, x, "after", query.Get("after"), limit)
 	if err != nil {
-		return unavailable(err)
-	}
-	earlier := func(b *batch.Batch) bool { return b.UserBorn != x.caller.UserBorn } // then those before it are, too
-	if n := slices.IndexFunc(page, earlier); n >= 0 {
-		page, more = page[:n], false
+		return err
 	}
 	data := make([]batchView, len(page))
 	for i, b := range page {
 		data[i] = viewBatch(b)
 	}
 	return x.json(http.StatusOK, listOf(data, more, func(v *batchView) *string { return &v.ID }))
+}
+
+// page returns the caller's batches after the one that a parameter names, newest first, and whether there are more.
+func (h *batchHandler) page(
+	ctx context.Context, x *request, param, after string, limit int,
+) ([]*batch.Batch, bool, error) {
+	page, more, err := h.opts.Batches.List(ctx, x.caller.Org.ID, x.caller.User, ownID(after), limit)
+	if errors.Is(err, batch.ErrNotFound) {
+		return nil, false, wire.BadRequest(param, "invalid_value", "%s must be the id of one of your batches", param)
+	}
+	if err != nil {
+		return nil, false, unavailable(err)
+	}
+	earlier := func(b *batch.Batch) bool { return b.UserBorn != x.caller.UserBorn } // then those before it are, too
+	if n := slices.IndexFunc(page, earlier); n >= 0 {
+		page, more = page[:n], false
+	}
+	return page, more, nil
 }
 
 // newBatch is the body of a request that creates a batch.
@@ -190,28 +207,15 @@ func (h *batchHandler) createBatch(x *request, r *http.Request) error {
 		return wire.BadRequest("", "invalid_json",
 			"The body must be a JSON object with input_file_id, endpoint and completion_window")
 	}
-	req := batch.Request{
-		Owner: batch.Owner{
-			Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, IP: x.caller.IP,
-			Born: x.caller.Born, UserBorn: x.caller.UserBorn, Models: x.caller.Models,
-		},
-		Metadata: wanted.Metadata,
-	}
-	req.Endpoint, req.OutputTTL, err = wanted.check()
+	ep, ttl, err := wanted.check()
 	if err != nil {
 		return err
 	}
-	req.Priority, err = chosenPriority(r.Header)
+	req, err := newRequest(x, r, ep)
 	if err != nil {
 		return err
 	}
-	req.StartBy, err = deadlineOf(r.Header, time.Now())
-	if err != nil {
-		return err
-	}
-	if !x.may(string(req.Endpoint)) {
-		return lacking(string(req.Endpoint))
-	}
+	req.Metadata, req.OutputTTL = wanted.Metadata, ttl
 	if url, ok := wanted.Metadata[batch.MetadataWebhook]; ok {
 		if err := h.calls.checkWebhook(x.caller.Org.ID, "metadata", url); err != nil {
 			return err
@@ -230,22 +234,49 @@ func (h *batchHandler) createBatch(x *request, r *http.Request) error {
 		return wire.BadRequest("input_file_id", "invalid_value", "The input file must have the purpose batch, not %q",
 			req.File.Purpose)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	b, err := h.create(r.Context(), x, req)
+	if err != nil {
+		return err
+	}
+	return x.json(http.StatusOK, viewBatch(b))
+}
+
+// newRequest returns what the caller and the headers of a request say about a new batch.
+func newRequest(x *request, r *http.Request, ep wire.Endpoint) (req batch.Request, err error) {
+	req.Owner = batch.Owner{
+		Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, IP: x.caller.IP,
+		Born: x.caller.Born, UserBorn: x.caller.UserBorn, Models: x.caller.Models,
+	}
+	req.Endpoint = ep
+	req.Priority, err = chosenPriority(r.Header)
+	if err != nil {
+		return req, err
+	}
+	req.StartBy, err = deadlineOf(r.Header, time.Now())
+	if err == nil && !x.may(string(ep)) {
+		err = lacking(string(ep))
+	}
+	return req, err
+}
+
+// create creates a batch if there is room for it and for its output.
+func (h *batchHandler) create(ctx context.Context, x *request, req batch.Request) (*batch.Batch, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	if err := h.opts.Files.Room(ctx, owner(x)); err != nil { // for the output of the batch
-		return fileRefusal(err)
+	if err := h.opts.Files.Room(ctx, owner(x)); err != nil {
+		return nil, fileRefusal(err)
 	}
 	b, err := h.opts.Batches.Create(ctx, req)
 	var full *batch.FullError
 	switch {
 	case errors.Is(err, batch.ErrNotFound):
-		return noFile(wanted.Input)
+		return nil, noFile(req.File.ID)
 	case errors.As(err, &full):
-		return tooManyBatches(full)
+		return nil, tooManyBatches(full)
 	case err != nil:
-		return fileRefusal(err)
+		return nil, fileRefusal(err)
 	}
-	return x.json(http.StatusOK, viewBatch(b))
+	return b, nil
 }
 
 func (n *newBatch) check() (ep wire.Endpoint, ttl time.Duration, err error) {
@@ -285,13 +316,25 @@ func (n *newBatch) check() (ep wire.Endpoint, ttl time.Duration, err error) {
 }
 
 func (h *batchHandler) oneBatch(x *request, r *http.Request, id string) error {
-	return h.showBatch(x, r, id, nil)
+	b, err := h.find(x, r, id, nil)
+	if err != nil {
+		return err
+	}
+	return x.json(http.StatusOK, viewBatch(b))
 }
 
-// cancelBatch requests the cancellation of a batch. For a finished batch it returns an error, for
-// one that is being canceled the batch.
 func (h *batchHandler) cancelBatch(x *request, r *http.Request, id string) error {
-	return h.showBatch(x, r, id, func(ctx context.Context, org, user, id string) (*batch.Batch, error) {
+	b, err := h.canceled(x, r, id)
+	if err != nil {
+		return err
+	}
+	return x.json(http.StatusOK, viewBatch(b))
+}
+
+// canceled requests the cancellation of a batch. For a finished batch it returns an error, for
+// one that is being canceled the batch.
+func (h *batchHandler) canceled(x *request, r *http.Request, id string) (*batch.Batch, error) {
+	return h.find(x, r, id, func(ctx context.Context, org, user, id string) (*batch.Batch, error) {
 		b, err := h.opts.Batches.Cancel(ctx, org, user, id)
 		if err == nil && b.Status.Terminal() && b.Status != batch.Cancelled {
 			return nil, wire.BadRequest("id", "batch_ended", "Cannot cancel a batch with status '%s'", b.Status)
@@ -300,9 +343,11 @@ func (h *batchHandler) cancelBatch(x *request, r *http.Request, id string) error
 	})
 }
 
-func (h *batchHandler) showBatch(x *request, r *http.Request, id string,
+// find returns a batch of the caller by its id in either form, after get if that is not nil.
+func (h *batchHandler) find(x *request, r *http.Request, id string,
 	get func(ctx context.Context, org, user, id string) (*batch.Batch, error),
-) error {
+) (*batch.Batch, error) {
+	given, id := id, ownID(id)
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	b, err := h.opts.Batches.Batch(ctx, x.caller.Org.ID, x.caller.User, id)
@@ -315,11 +360,11 @@ func (h *batchHandler) showBatch(x *request, r *http.Request, id string,
 	var public *wire.Error
 	switch {
 	case errors.Is(err, batch.ErrNotFound):
-		return noBatch(id)
+		return nil, noBatch(given)
 	case errors.As(err, &public):
-		return err
+		return nil, err
 	case err != nil:
-		return unavailable(err)
+		return nil, unavailable(err)
 	}
-	return x.json(http.StatusOK, viewBatch(b))
+	return b, nil
 }

@@ -42,9 +42,22 @@ func (b *bodyReader) readRecord(x *request, r *http.Request) ([]byte, error) {
 }
 
 func (b *bodyReader) readUpTo(x *request, r *http.Request, most int64) ([]byte, error) {
+	if err := b.fill(x, r, most); err != nil {
+		return nil, err
+	}
+	body, err := x.body.Priced()
+	if err != nil {
+		return nil, b.unreadable(x, err)
+	}
+	x.body.DropFile()
+	return body, nil
+}
+
+// fill reads the body into x.body.
+func (b *bodyReader) fill(x *request, r *http.Request, most int64) error {
 	in, err := b.boundedBody(x, r, most)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	x.body = b.opts.Spool.Buffer(r.Context(), x.caller.Org.ID, b.roomWait)
 	err = x.body.Expect(r.ContentLength)
@@ -55,15 +68,10 @@ func (b *bodyReader) readUpTo(x *request, r *http.Request, most int64) ([]byte, 
 		x.received = time.Since(began)
 	}
 	if err != nil {
-		return nil, b.unreadable(x, err)
+		return b.unreadable(x, err)
 	}
 	_ = x.control.SetReadDeadline(time.Time{})
-	body, err := x.body.Priced()
-	if err != nil {
-		return nil, b.unreadable(x, err)
-	}
-	x.body.DropFile()
-	return body, nil
+	return nil
 }
 
 // boundedBody returns the body with the size limit applied.

@@ -40,11 +40,13 @@ func TestUsedAgainIsNew(t *testing.T) {
 	things := r.made()
 	file := r.upload(false, part{"purpose", "", "batch"}, part{"file", "x.jsonl", "{}"}).id()
 	work := r.make("/batches", `{"input_file_id":"`+file+`","endpoint":"/v1/embeddings","completion_window":"24h"}`)
+	messages := r.make("/messages/batches", `{"requests":[`+aRequest+`]}`)
 	job, _ := r.submitted()
 	body := prompt("hi", `"max_tokens":5`)
 	kept := r.chat(body, "Idempotency-Key", "the same")
 	owned := []string{
 		"/files/" + file, "/files/" + file + "/content", "/batches/" + work, "/jobs/" + job.ID,
+		"/messages/batches/" + messages,
 		"/conversations/" + things[wire.ObjectConversation], "/chat/completions/" + things[wire.ObjectCompletion],
 		"/holds/" + r.hold("", `{"cost_usd":"0.1"}`).ID,
 	}
@@ -55,7 +57,7 @@ func TestUsedAgainIsNew(t *testing.T) {
 				t.Errorf("%s for the user %q: got status %d, %s; want %d", path, born, a.status, a.body, want)
 			}
 		}
-		for list, id := range map[string]string{"/files": file, "/batches": work, "/jobs": job.ID} {
+		for list, id := range map[string]string{"/files": file, "/batches": work, "/jobs": job.ID, "/messages/batches": messages} {
 			a := r.call("GET", "/v1"+list, "")
 			if a.status != 200 || strings.Contains(a.body, id) != (want == 200) {
 				t.Errorf("%s for the user %q: got status %d, %s", list, born, a.status, a.body)
@@ -63,7 +65,11 @@ func TestUsedAgainIsNew(t *testing.T) {
 		}
 		if want == 404 {
 			for _, e := range [][2]string{
-				{"DELETE", "/files/" + file}, {"POST", "/batches/" + work + "/cancel"}, {"POST", "/jobs/" + job.ID + "/cancel"},
+				{"DELETE", "/files/" + file},
+				{"POST", "/batches/" + work + "/cancel"},
+				{"POST", "/jobs/" + job.ID + "/cancel"},
+				{"POST", "/messages/batches/" + messages + "/cancel"},
+				{"DELETE", "/messages/batches/" + messages},
 			} {
 				if a := r.call(e[0], "/v1"+e[1], ""); a.status != 404 {
 					t.Errorf("%s %s for the user %q: got status %d, %s", e[0], e[1], born, a.status, a.body)

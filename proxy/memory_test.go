@@ -118,6 +118,10 @@ var grows = map[string]struct {
 	"POST /batches":            {why: "its record counts: internal/batch/memory.go"},
 	"POST /batches/*/cancel":   {why: "frees"},
 
+	"POST /messages/batches":          {why: "its records count like those of a file and a batch"},
+	"POST /messages/batches/*/cancel": {why: "frees"},
+	"DELETE /messages/batches/":       {why: "frees"},
+
 	"POST /embeddings": {why: "as chat"}, "POST /completions": {why: "as chat"}, "POST /moderations": {why: "as chat"},
 	"POST /messages": {why: "as chat"}, "POST /messages/count_tokens": {why: "writes nothing"},
 	"POST /rerank": {why: "as chat"}, "POST /responses": {why: "as chat"}, "POST /responses/compact": {why: "as chat"},

@@ -88,6 +88,7 @@ func TestEveryRequestCounts(t *testing.T) {
 		case of.open:
 			return
 		case of.priced && method == http.MethodPost, path == "/v1/batches" && method == http.MethodPost,
+			path == "/v1/messages/batches" && method == http.MethodPost,
 			strings.HasPrefix(path, "/v1/containers") && !(path == "/v1/containers" && method == http.MethodGet) &&
 				!(path == "/v1/containers/x" && method == http.MethodDelete),
 			path == "/v1/vector_stores" && method == http.MethodPost, path == "/v1/vector_stores/x/search",

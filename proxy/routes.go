@@ -35,6 +35,7 @@ type handler func(x *request, r *http.Request, arg string) error
 // table maps paths, without /v1, to routes. A path that ends in / takes one more segment (or, for
 // models, several) as its argument.
 func (s *Server) table() map[string]route {
+	stored := s.files.stored
 	table := map[string]route{
 		"/":                        {name: "root", open: true, serve: s.greet},
 		"/api/hello":               {open: true, serve: hello},
@@ -66,10 +67,19 @@ func (s *Server) table() map[string]route {
 		"/files/*/content": {serve: s.files.fileContent},
 		"/batches": {
 			scope: "batches", fees: []string{http.MethodPost}, reads: readsPage, writes: writesOne,
-			serve: s.files.stored(s.batches.allBatches),
+			serve: stored(s.batches.allBatches),
 		},
-		"/batches/":         {scope: "batches", reads: readsOne, serve: s.files.stored(s.batches.oneBatch)},
-		"/batches/*/cancel": {scope: "batches", writes: writesOne, serve: s.files.stored(s.batches.cancelBatch)},
+		"/batches/":         {scope: "batches", reads: readsOne, serve: stored(s.batches.oneBatch)},
+		"/batches/*/cancel": {scope: "batches", writes: writesOne, serve: stored(s.batches.cancelBatch)},
+		"/messages/batches": {
+			scope: "batches", fees: []string{http.MethodPost}, reads: readsPage, writes: writesOne,
+			serve: stored(s.batches.messageBatches),
+		},
+		"/messages/batches/": {
+			scope: "batches", reads: readsOne, writes: writesOne, serve: stored(s.batches.oneMessageBatch),
+		},
+		"/messages/batches/*/cancel":  {scope: "batches", writes: writesOne, serve: stored(s.batches.cancelMessageBatch)},
+		"/messages/batches/*/results": {scope: "batches", reads: readsOne, serve: stored(s.batches.messageResults)},
 	}
 	for _, ep := range wire.Endpoints() {
 		table[ep.Path()] = route{name: string(ep), scope: string(ep), priced: true, serve: s.calls.metered(ep, s.begin)}

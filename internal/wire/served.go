@@ -31,6 +31,10 @@ var served = []string{
 	"GET,POST /batches",
 	"GET /batches/",
 	"POST /batches/*/cancel",
+	"GET,POST /messages/batches",
+	"GET,DELETE /messages/batches/",
+	"POST /messages/batches/*/cancel",
+	"GET /messages/batches/*/results",
 }
 
 // ServedMethods returns the methods of each path that the callers' listener serves.

@@ -59,6 +59,12 @@ func (s *stack) settled(org string, n int) []ledger.Entry {
 // bill prices the usage that the provider reports, independently of the guard.
 func bill(t *testing.T, records []fakeprovider.Record) pricing.Nano {
 	t.Helper()
+	return billOf(t, "openai", records)
+}
+
+// billOf is bill at the prices of a provider.
+func billOf(t *testing.T, provider string, records []fakeprovider.Record) pricing.Nano {
+	t.Helper()
 	catalogue, err := pricing.Embedded()
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +74,7 @@ func bill(t *testing.T, records []fakeprovider.Record) pricing.Nano {
 		if r.Reported == "" {
 			continue
 		}
-		price, err := catalogue.Lookup("openai", cmp.Or(r.AnswerModel, r.Model), r.At)
+		price, err := catalogue.Lookup(provider, cmp.Or(r.AnswerModel, r.Model), r.At)
 		if err != nil {
 			t.Fatal(err)
 		}
