@@ -20,22 +20,12 @@ func plainHTTP(r *http.Request) error {
 	}
 	for offer := range strings.SplitSeq(strings.Join(r.Header.Values("Upgrade"), ","), ",") {
 		offer = strings.TrimSpace(offer)
-		if offer != "" && !strings.EqualFold(offer, "h2c") {
-			return noUpgrade(r)
+		if offer != "" && !strings.EqualFold(offer, "h2c") && !opensSocket(r) {
+			return wire.BadRequest("", "upgrade_not_supported",
+				"The only protocol upgrade that is supported is a WebSocket at /v1/responses. Use HTTP requests")
 		}
 	}
 	return nil
-}
-
-// noUpgrade refuses an upgrade. For responses, where Codex asks for a WebSocket, the refusal is the one after which it
-// uses HTTP at once.
-func noUpgrade(r *http.Request) error {
-	e := wire.BadRequest("", "upgrade_not_supported",
-		"WebSockets and other protocol upgrades are not supported. Use HTTP requests")
-	if plainPath(r.URL.Path) == wire.Responses.Path() {
-		e.Status = http.StatusUpgradeRequired
-	}
-	return e
 }
 
 // asGet returns a HEAD request as the GET with the same headers. net/http leaves out the body.

@@ -1,9 +1,11 @@
 package proxy
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -98,6 +100,15 @@ func (x *request) left(of time.Duration) time.Duration { return time.Until(x.arr
 
 // Unwrap lets http.ResponseController reach the connection.
 func (x *request) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// Hijack takes over the connection for a WebSocket.
+func (x *request) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := x.control.Hijack()
+	if strict, ok := conn.(interface{ Upgraded() }); ok {
+		strict.Upgraded()
+	}
+	return conn, rw, err
+}
 
 // WriteHeader records the status if the caller is still connected. After the caller has left, only the first call
 // counts: the status stays 0 then, so writers that check it try again with every chunk.

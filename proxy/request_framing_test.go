@@ -275,7 +275,7 @@ func TestRecords(t *testing.T) {
 // TestUpgrade: an offer of h2c is ignored; other protocols are refused in words.
 func TestUpgrade(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil)
-	r.call("GET", "/v1/responses", "", "Connection", "Upgrade", "Upgrade", "websocket").fails(t, 426, "upgrade_not_supported")
+	r.call("GET", "/v1/responses", "", "Connection", "Upgrade", "Upgrade", "websocket").fails(t, 400, "upgrade_not_supported") // no key
 	r.call("GET", "/", "", "Connection", "Upgrade", "Upgrade", "h2c, websocket").fails(t, 400, "upgrade_not_supported")
 	java := []string{"Connection", "Upgrade, HTTP2-Settings", "Upgrade", "h2c", "HTTP2-Settings", "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA"}
 	for _, path := range []string{"/v1/chat/completions", "//v1//chat/completions", "/v1//chat/completions/", "/chat//completions"} {

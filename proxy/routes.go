@@ -209,6 +209,9 @@ func singleSlashes(path string) string {
 
 // match returns the route of a request and its argument.
 func (s *Server) match(r *http.Request) (route, string, error) {
+	if opensSocket(r) {
+		return route{name: "responses.socket", scope: string(wire.Responses), serve: s.sockets.open}, "", nil
+	}
 	r = asGet(r)
 	path := plainPath(r.URL.Path)
 	pattern, arg := path, ""

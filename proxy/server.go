@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/llmguard/llmguard/guard"
@@ -122,6 +123,7 @@ type Server struct {
 	raises      *raiseHandler
 	holds       *holdHandler
 	runs        *runHandler
+	sockets     *socketHandler
 }
 
 // New returns a Server. It opens no connections.
@@ -145,7 +147,9 @@ func (s *Server) assemble() {
 		vouched: rate.NewLimiter(vouchedRate, vouchedRate),
 	}
 	drained, drain := context.WithCancel(context.Background()) //nolint:forbidigo // it belongs to no call
-	s.connections = &connections{streams: newStreams(o.Streams), drained: drained, drain: drain}
+	s.connections = &connections{
+		streams: newStreams(o.Streams), drained: drained, drain: drain, sockets: semaphore.NewWeighted(maxSockets),
+	}
 	s.bodies = &bodyReader{opts: o, connections: s.connections, roomWait: roomPatience}
 	s.jobs = &jobHandler{opts: o, connections: s.connections, stopWait: storeTimeout}
 	s.repeats = &repeatHandler{opts: o, metrics: s.metrics}
@@ -166,10 +170,15 @@ func (s *Server) assemble() {
 	s.raises = &raiseHandler{opts: o, bodies: s.bodies}
 	s.holds = &holdHandler{opts: o, bodies: s.bodies, repeats: s.repeats, changes: newReads(holdChanges)}
 	s.runs = &runHandler{opts: o, auth: s.auth, bodies: s.bodies}
+	s.sockets = &socketHandler{opts: o, connections: s.connections, requests: s, idle: socketIdle}
 }
 
-// begin makes a planned call; one in the background is a response that its caller fetches later.
+// begin makes a planned call; one in the background is a response that its caller fetches later. A message that only
+// warms its WebSocket makes none.
 func (s *Server) begin(x *request, r *http.Request, plan *guard.Plan, wish preferences) error {
+	if f, ok := x.ResponseWriter.(*frame); ok && f.warms {
+		return f.warm(x, plan)
+	}
 	if plan.Request.Background {
 		return s.responses.onceInBackground(x, r, plan, wish)
 	}
@@ -182,6 +191,12 @@ func (s *Server) SetDirectory(d *auth.Directory) { s.auth.directory.Store(d) }
 // Drain sends callers that wait in the queue away with an answer that makes them retry; running
 // calls continue. It is for shutting down.
 func (s *Server) Drain() { s.connections.drain() }
+
+// WaitSockets waits until no WebSocket is open. From then on none can be opened. Call it after Drain, which closes
+// them once their calls have ended.
+func (s *Server) WaitSockets(ctx context.Context) error {
+	return s.connections.sockets.Acquire(ctx, maxSockets)
+}
 
 // ObeyStops answers the callers that wait in the queue although the spending of their org is
 // stopped. Call it after every change of guard.Options.Stops or Policy.Stopped.

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -29,7 +31,11 @@ type connections struct {
 	streams *streams
 	drained context.Context // ends when the process shuts down
 	drain   context.CancelFunc
+	sockets *semaphore.Weighted // one for each open WebSocket
 }
+
+// maxSockets is more than there can be.
+const maxSockets = 1 << 40
 
 func newStreams(most int) *streams { return &streams{most: most, by: map[string]int{}} }
 

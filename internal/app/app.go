@@ -380,7 +380,7 @@ func (a *App) serveCalls(ctx context.Context) error {
 	defer stop.Stop()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.Shutdown+unwindTime)
 	defer cancel()
-	if err := srv.Shutdown(end); err != nil {
+	if err := errors.Join(srv.Shutdown(end), a.callers.WaitSockets(end)); err != nil {
 		a.log.Warn("calls still open at the end of shutdown", "err", err)
 		return srv.Close()
 	}

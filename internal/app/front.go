@@ -44,6 +44,8 @@ type Callers struct {
 	ObeyStops func()
 	// Drain answers the waiting callers because the process is shutting down.
 	Drain func()
+	// WaitSockets waits until no WebSocket is open. http.Server does not.
+	WaitSockets func(context.Context) error
 }
 
 // Parts are what a Front is built from.

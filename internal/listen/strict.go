@@ -27,10 +27,15 @@ func (l strictListener) Accept() (net.Conn, error) {
 // strict is a connection that net/http reads from. Reads are sequential.
 type strict struct {
 	net.Conn
-	framing framing
-	refused atomic.Bool
-	instead []byte // replaces the rest of a rejected request
+	framing  framing
+	refused  atomic.Bool
+	instead  []byte // replaces the rest of a rejected request
+	upgraded bool   // what follows is no HTTP
 }
+
+// Upgraded passes on all further bytes as they are, because the connection changed to another protocol. It must not
+// be called during a Read.
+func (c *strict) Upgraded() { c.upgraded = true }
 
 // malformed makes net/http reject a request, wherever it occurs in the head or the chunks, and
 // close the connection.
@@ -43,6 +48,9 @@ func (c *strict) Read(p []byte) (int, error) {
 		return c.rest(p)
 	}
 	n, err := c.Conn.Read(p)
+	if c.upgraded {
+		return n, err
+	}
 	good, ok := c.framing.scan(p[:n])
 	if ok {
 		return n, err

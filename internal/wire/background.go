@@ -51,8 +51,8 @@ func spliced(data []byte, list []splice) []byte {
 type Event struct {
 	Kind     string
 	Sequence int64
-	// Response is the raw response in the event, or nil.
-	Response []byte
+	// Response is the raw response in the event, or nil; Item is the raw item.
+	Response, Item []byte
 
 	data     []byte
 	sequence Span
@@ -78,6 +78,8 @@ func ParseEvent(data []byte, id string) (Event, error) {
 		case string(name) == "sequence_number":
 			e.sequence = v
 			e.Sequence, _ = strconv.ParseInt(string(data[v.Start:v.End]), 10, 64)
+		case string(name) == "item":
+			e.Item = data[v.Start:v.End]
 		}
 		return err
 	})

@@ -48,7 +48,10 @@ func New(p *app.Parts) (*app.Front, error) {
 	}}
 	if p.Roles&app.Proxy != 0 {
 		s := proxy.New(proxyOptions(p))
-		f.Callers = &app.Callers{Handler: s, SetDirectory: s.SetDirectory, Run: s.Run, ObeyStops: s.ObeyStops, Drain: s.Drain}
+		f.Callers = &app.Callers{
+			Handler: s, SetDirectory: s.SetDirectory, Run: s.Run, ObeyStops: s.ObeyStops, Drain: s.Drain,
+			WaitSockets: s.WaitSockets,
+		}
 	}
 	return f, nil
 }
