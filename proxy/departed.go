@@ -181,7 +181,11 @@ func (v *waitingCaller) sendAway(ctx context.Context) error {
 		v.waiting = nil // it costs money now, so the shutdown waits for it
 		return v.run(ctx)
 	}
-	return v.end(wire.ServiceUnavailable("This proxy is shutting down. Retry the request", time.Second, nil))
+	return v.end(shuttingDown())
+}
+
+func shuttingDown() *wire.Error {
+	return wire.ServiceUnavailable("This proxy is shutting down. Retry the request", time.Second, nil)
 }
 
 // leave handles a caller that has disconnected. A job that continues because it is already paid for

@@ -59,8 +59,8 @@ func (r *rig) socket(header ...string) *client {
 	return c
 }
 
-// message is what a test reads of an event.
-type message struct {
+// socketEvent is what a test reads of an event.
+type socketEvent struct {
 	Type     string
 	Status   int
 	Error    struct{ Code, Message, Type string }
@@ -83,7 +83,7 @@ func (c *client) send(text string) {
 }
 
 // next returns the next event, or the code with which the socket was closed.
-func (c *client) next() (m message, closed websocket.StatusCode) {
+func (c *client) next() (m socketEvent, closed websocket.StatusCode) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), redistest.Bound)
 	defer cancel()
@@ -98,7 +98,7 @@ func (c *client) next() (m message, closed websocket.StatusCode) {
 }
 
 // end reads to the last event of an answer.
-func (c *client) end() message {
+func (c *client) end() socketEvent {
 	c.t.Helper()
 	for {
 		m, closed := c.next()
@@ -259,7 +259,9 @@ func TestSocketRefusals(t *testing.T) {
 	if err := c.conn.Write(t.Context(), websocket.MessageBinary, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	c.closes(websocket.StatusUnsupportedData)
+	if m := c.end(); m.Status != 400 {
+		t.Errorf("a binary message got %+v, want 400", m)
+	}
 }
 
 // TestSocketKey: a key that is disabled while its socket is open makes no more calls.
@@ -294,8 +296,8 @@ func TestSocketWaits(t *testing.T) {
 	r.until("the call waits", func() bool { return r.jobs() == 1 })
 	c.send(create(`[{"role":"user","content":"two"}]`, ""))
 	before := c.pings.Load()
-	answered := make(chan [2]message, 1)
-	go func() { answered <- [2]message{c.end(), c.end()} }()
+	answered := make(chan [2]socketEvent, 1)
+	go func() { answered <- [2]socketEvent{c.end(), c.end()} }()
 	r.until("it gets pings", func() bool { return c.pings.Load() > before+2 })
 	release()
 	for i, m := range redistest.Came(t, answered) {
@@ -312,7 +314,7 @@ func TestSocketWaits(t *testing.T) {
 	for range maxMessages + 2 {
 		c.send(create(`"x"`, ""))
 	}
-	c.closes(websocket.StatusPolicyViolation)
+	c.closes(websocket.StatusTryAgainLater)
 }
 
 // TestSocketLeft: a client that goes away ends its call, as one that closes its connection.

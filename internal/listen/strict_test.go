@@ -219,3 +219,43 @@ func (p pieces) Read(b []byte) (int, error) {
 	*p.text = (*p.text)[n:]
 	return n, nil
 }
+
+// TestUpgraded: after a change of protocol, bytes that are no HTTP arrive as they are.
+func TestUpgraded(t *testing.T) {
+	srv := &http.Server{
+		ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			c.(interface{ Upgraded() }).Upgraded()
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+			_, _ = io.Copy(c, c)
+		}),
+	}
+	l := Strict(local(t))
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
+	in := bufio.NewReader(c)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("got %v, %v; want 101", resp, err)
+	}
+	resp.Body.Close()
+	const sent = "a\nContent-Length: x\n\n\n\x00\n"
+	_, _ = io.WriteString(c, sent)
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(in, got); err != nil || string(got) != sent {
+		t.Errorf("got %q, %v; want %q", got, err, sent)
+	}
+}

@@ -193,7 +193,7 @@ func refusals(t *testing.T, s *stack, p *process) {
 	}
 	t.Run("upgrade", func(t *testing.T) {
 		a := post(p.URL+"/responses", s.keys["alice"], "", "Connection", "Upgrade", "Upgrade", "websocket")
-		if a.status != http.StatusUpgradeRequired {
+		if a.status != http.StatusBadRequest {
 			t.Errorf("status %d: %s", a.status, a.body)
 		}
 	})
