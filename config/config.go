@@ -278,7 +278,7 @@ type Connections struct {
 	// applies wherever addresses are counted: connections, also of the admin listener, wrong keys,
 	// request_limits, and limits with subject ip.
 	IPv6Prefix int `yaml:"ipv6_prefix" default:"64" range:"1..128 bits"`
-	// Streams is how many event streams, uploads and downloads may be open in one process. An
+	// Streams is how many event streams, WebSockets, uploads and downloads may be open in one process. An
 	// org may have half of them, one key a quarter. More get 429. 0: no limit.
 	Streams int `yaml:"streams" default:"2000" min:"0"`
 }

@@ -64,7 +64,7 @@ type Options struct {
 	KeepAlive      time.Duration // pause before and between newlines; default 15 s
 	KeepPlace      time.Duration // of a caller asked to retry; default 90 s
 	KeepAnswer     time.Duration // under an Idempotency-Key; default 24 h
-	Streams        int           // concurrent event streams, uploads and downloads; 0: no bound
+	Streams        int           // concurrent event streams, WebSockets, uploads and downloads; 0: no bound
 
 	Log     *slog.Logger
 	Metrics prometheus.Registerer

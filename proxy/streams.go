@@ -56,7 +56,8 @@ func (s *streams) begin(org, key string) (func(), error) {
 	}
 	if whose != "" {
 		e := wire.RateLimited(fmt.Sprintf(
-			"Too many simultaneous event streams, uploads and downloads %s (connections.streams: %d in total)",
+			"Too many simultaneous event streams, WebSockets, uploads and downloads %s (connections.streams: %d in "+
+				"total)",
 			whose, s.most), time.Second)
 		e.Limit = s.of(ids, time.Now())
 		e.Limit.Remaining = 0
