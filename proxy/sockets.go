@@ -200,9 +200,8 @@ func (o *onceRead) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// send writes a message, also that a call was cut off by a shutdown.
 func (s *socket) send(text []byte) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), s.opts.Write)
+	ctx, cancel := context.WithTimeout(s.ctx, s.opts.Write)
 	defer cancel()
 	return s.conn.Write(ctx, websocket.MessageText, text)
 }

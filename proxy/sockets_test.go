@@ -175,7 +175,7 @@ func inputOf(t *testing.T, body string) string {
 func TestSocket(t *testing.T) {
 	r := newRig(t, queue.Pool{}, nil, window(roomy, time.Hour))
 	bodies := r.bodies()
-	c := r.socket("Llmguard-Labels", "team=red")
+	c := r.socket("Prefer", "respond-async")
 	c.send(create(`[{"role":"user","content":"one"}]`, `,"generate":false`))
 	warm := c.end()
 	if warm.Type != "response.completed" || warm.Response.ID == "" || len(bodies()) != 0 {
@@ -337,11 +337,11 @@ func TestSocketLeft(t *testing.T) {
 
 // TestSocketDrain: a shutdown closes idle sockets, sends waiting calls away, and waits for those that run.
 func TestSocketDrain(t *testing.T) {
-	r := newRig(t, queue.Pool{Concurrency: 1}, nil)
+	r := newRig(t, queue.Pool{Concurrency: 1}, func(o *Options) { o.KeepAlive = time.Hour })
 	began, release := make(chan bool, 1), make(chan bool)
 	r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
 		began <- true
-		<-release
+		redistest.Came(t, release)
 		return fakeprovider.Behaviour{Text: "fine"}
 	})
 	idle, running, waiting := r.socket(), r.socket(), r.socket()
