@@ -63,7 +63,10 @@ func (e *CreateEvent) Body(earlier []byte) Body {
 		parts = append(parts, []byte(`,"input":[`), earlier, comma, items, []byte{']'})
 		return Body{parts: append(parts, []byte{'}'})}
 	}
-	if e.input != nil {
+	switch {
+	case e.Warms && len(e.Items()) == 0: // it is checked and not sent; other wires have no request without a message
+		parts = append(parts, []byte(`,"input":"-"`))
+	case e.input != nil:
 		parts = append(parts, []byte(`,"input":`), e.input)
 	}
 	if e.previous != nil {
