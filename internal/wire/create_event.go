@@ -64,7 +64,7 @@ func (e *CreateEvent) Body(earlier []byte) Body {
 		return Body{parts: append(parts, []byte{'}'})}
 	}
 	switch {
-	case e.Warms && len(e.Items()) == 0: // it is checked and not sent; other wires have no request without a message
+	case e.Warms: // Codex warms with instructions only, which other wires refuse; the next request has them, too
 		parts = append(parts, []byte(`,"input":"-"`))
 	case e.input != nil:
 		parts = append(parts, []byte(`,"input":`), e.input)
