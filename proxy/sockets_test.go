@@ -405,6 +405,7 @@ func TestSocketBounds(t *testing.T) {
 		t.Errorf("got %+v, then %+v; want an answer, and that it is unknown", m, again)
 	}
 	_ = third.conn.Close(websocket.StatusNormalClosure, "")
+	r.records(7) // all are closed
 	r.proxy.sockets.idle = 10 * time.Millisecond
 	r.socket().closes(websocket.StatusNormalClosure)
 }
