@@ -80,8 +80,7 @@ func (e *upstreamCall) relayError(w http.ResponseWriter, resp *http.Response, f 
 	status := refusal.Status
 	c.Result.Status = status
 	e.judged(resp, status, answer)
-	spent := status == http.StatusPaymentRequired || // DeepSeek, OpenRouter
-		status == http.StatusTooManyRequests && wire.SpentCodes[refusal.Code]
+	spent := wire.Spent(status, answer)
 	if busy(status) && !spent {
 		c.Result.Outcome, c.Result.RetryAfter = Busy, e.rest
 		return &BusyError{Status: status, RetryAfter: e.rest, Header: resp.Header, Answer: answer}

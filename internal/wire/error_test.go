@@ -192,19 +192,19 @@ func TestParseRateLimits(t *testing.T) {
 		header map[string]string
 		want   RateLimits
 	}{
-		{nil, RateLimits{none, none}},
+		{nil, NoLimits},
 		{map[string]string{
 			"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "59", "x-ratelimit-reset-requests": "1s",
 			"x-ratelimit-limit-tokens": "150000", "x-ratelimit-remaining-tokens": "149984", "x-ratelimit-reset-tokens": "6m0s",
-		}, RateLimits{RateLimit{60, 59, time.Second}, RateLimit{150000, 149984, 6 * time.Minute}}},
-		{map[string]string{"x-ratelimit-reset-tokens": "12ms", "x-ratelimit-reset-requests": "0"}, RateLimits{RateLimit{-1, -1, 0}, RateLimit{-1, -1, 12 * time.Millisecond}}},
-		{map[string]string{"x-ratelimit-reset-tokens": "30", "x-ratelimit-remaining-tokens": "-1"}, RateLimits{none, RateLimit{-1, -1, 30 * time.Second}}},
-		{map[string]string{"x-ratelimit-reset-tokens": "soon", "x-ratelimit-limit-tokens": "1e9", "x-ratelimit-reset-requests": "-5s"}, RateLimits{none, none}},
-		{map[string]string{"x-ratelimit-limit-tokens": "99999999999999999999"}, RateLimits{none, none}},
+		}, RateLimits{RateLimit{60, 59, time.Second}, RateLimit{150000, 149984, 6 * time.Minute}, none}},
+		{map[string]string{"x-ratelimit-reset-tokens": "12ms", "x-ratelimit-reset-requests": "0"}, RateLimits{RateLimit{-1, -1, 0}, RateLimit{-1, -1, 12 * time.Millisecond}, none}},
+		{map[string]string{"x-ratelimit-reset-tokens": "30", "x-ratelimit-remaining-tokens": "-1"}, RateLimits{none, RateLimit{-1, -1, 30 * time.Second}, none}},
+		{map[string]string{"x-ratelimit-reset-tokens": "soon", "x-ratelimit-limit-tokens": "1e9", "x-ratelimit-reset-requests": "-5s"}, NoLimits},
+		{map[string]string{"x-ratelimit-limit-tokens": "99999999999999999999"}, NoLimits},
 		{map[string]string{
 			"anthropic-ratelimit-requests-limit": "50", "anthropic-ratelimit-requests-remaining": "49", "anthropic-ratelimit-requests-reset": "2026-11-20T12:00:01Z",
 			"anthropic-ratelimit-input-tokens-limit": "40000", "anthropic-ratelimit-input-tokens-remaining": "39000", "anthropic-ratelimit-input-tokens-reset": "2026-11-20T11:59:00Z",
-		}, RateLimits{RateLimit{50, 49, time.Second}, RateLimit{40000, 39000, 0}}},
+		}, RateLimits{RateLimit{50, 49, time.Second}, RateLimit{40000, 39000, 0}, none}},
 	} {
 		h := http.Header{}
 		for name, value := range c.header {
@@ -213,6 +213,26 @@ func TestParseRateLimits(t *testing.T) {
 		if got := ParseRateLimits(h, time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)); got != c.want {
 			t.Errorf("%v: %+v, want %+v", c.header, got, c.want)
 		}
+	}
+}
+
+// TestParseSplitLimits: limits of input and output are read apart, and what is left may be more than its rounding says.
+func TestParseSplitLimits(t *testing.T) {
+	h := http.Header{}
+	for name, value := range map[string]string{
+		"Requests-Limit": "50", "Requests-Remaining": "49", "Requests-Reset": "2026-11-20T12:00:01Z",
+		"Tokens-Limit": "48000", "Tokens-Remaining": "1000", "Tokens-Reset": "2026-11-20T12:00:50Z",
+		"Input-Tokens-Limit": "40000", "Input-Tokens-Remaining": "39000", "Input-Tokens-Reset": "2026-11-20T12:00:02Z",
+		"Output-Tokens-Limit": "8000", "Output-Tokens-Remaining": "8000", "Output-Tokens-Reset": "2026-11-20T12:00:00Z",
+	} {
+		h.Set(anthropic+name, value)
+	}
+	want := RateLimits{RateLimit{50, 49, time.Second}, RateLimit{40_000, 39_500, 2 * time.Second}, RateLimit{8000, 8000, 0}}
+	if got := ParseSplitLimits(h, time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := ParseSplitLimits(http.Header{}, time.Now()); got != NoLimits {
+		t.Errorf("without headers: %+v", got)
 	}
 }
 

@@ -90,16 +90,27 @@ func RefusesAccount(status int, body []byte) bool {
 	doc.read(body)
 	known := doc.says(accountCodes)
 	switch status {
-	case http.StatusPaymentRequired: // DeepSeek; OpenRouter, also if only this call asks for too much
-		return !bytes.Contains(body, []byte("fewer max_tokens"))
-	case http.StatusTooManyRequests:
-		return doc.says(SpentCodes)
 	case http.StatusUnauthorized:
 		return known || !doc.says(narrowCodes)
 	case http.StatusForbidden, http.StatusBadRequest:
-		return known
+		return known || doc.spent(status)
 	}
-	return false
+	return doc.spent(status) && !bytes.Contains(body, []byte("fewer max_tokens")) // only this call asks for too much
+}
+
+// Spent reports whether a provider's error says that the account has no money left for a call.
+func Spent(status int, body []byte) bool {
+	var doc errorDocument
+	doc.read(body)
+	return doc.spent(status)
+}
+
+// SpentMonth reports whether a provider's error says that the account has used up its month, until the first
+// of the next one at 00:00 UTC.
+func SpentMonth(status int, body []byte) bool {
+	var doc errorDocument
+	doc.read(body)
+	return status == http.StatusTooManyRequests && doc.detail == monthSpent
 }
 
 // errorDocument is what was read of an error.
@@ -108,6 +119,7 @@ type errorDocument struct {
 	number                     int      // an HTTP status; 0 if none is named
 	named                      []string // every text that names the error
 	delay                      string   // how long to wait; "" if it does not say
+	detail                     string   // a code in the details
 	standard                   struct { // an error in OpenAI's form
 		Message, Type *string
 		Param, Code   string
@@ -210,12 +222,28 @@ func (d *errorDocument) names(n errorNames) {
 			d.number = number
 		}
 	}
-	var details []errorDetail
-	_ = json.Unmarshal(n.Details, &details) // of others they are anything
-	for _, detail := range details {
-		d.named = append(d.named, detail.Reason)
-		d.delay = cmp.Or(d.delay, detail.RetryDelay)
+	details := make([]errorDetail, 1)
+	if json.Unmarshal(n.Details, &details[0]) != nil {
+		_ = json.Unmarshal(n.Details, &details) // of others they are anything
 	}
+	for _, detail := range details {
+		d.named = append(d.named, detail.Reason, detail.ErrorCode)
+		d.delay = cmp.Or(d.delay, detail.RetryDelay)
+		d.detail = cmp.Or(d.detail, detail.ErrorCode)
+	}
+}
+
+// spent reports whether the error, with its status, says that the account has no money left.
+func (d *errorDocument) spent(status int) bool {
+	switch status {
+	case http.StatusPaymentRequired: // DeepSeek, OpenRouter
+		return true
+	case http.StatusTooManyRequests:
+		return d.says(spentCodes)
+	case http.StatusBadRequest:
+		return slices.ContainsFunc(spentTexts, func(text string) bool { return strings.HasPrefix(d.message, text) })
+	}
+	return false
 }
 
 // says reports whether the error has one of the names.

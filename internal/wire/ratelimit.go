@@ -20,8 +20,12 @@ func AppendReset(dst []byte, d time.Duration) []byte {
 	return append(dst, d.String()...)
 }
 
-// RateLimits are a provider's limits according to an answer's headers.
-type RateLimits struct{ Requests, Tokens RateLimit }
+// RateLimits are a provider's limits according to an answer's headers. If input and output are counted apart,
+// Tokens are those of the input.
+type RateLimits struct{ Requests, Tokens, Output RateLimit }
+
+// NoLimits are the limits of a provider that reports none.
+var NoLimits = RateLimits{noLimit, noLimit, noLimit}
 
 // RateLimit is one limit of a provider. Each field is -1 if the provider did not report it, or in a
 // format that we cannot parse.
@@ -35,18 +39,30 @@ type RateLimit struct {
 // ParseRateLimits parses the headers of limitShapes. A reset is a Go duration, as with OpenAI, a number
 // of seconds, as with Azure, or a time, as with Anthropic, that is converted relative to now.
 func ParseRateLimits(h http.Header, now time.Time) RateLimits {
-	limits := RateLimits{noLimit, noLimit}
+	return parseLimits(h, now, limitShapes)
+}
+
+// ParseSplitLimits is ParseRateLimits for a provider that counts input and output apart.
+func ParseSplitLimits(h http.Header, now time.Time) RateLimits {
+	return parseLimits(h, now, splitShapes)
+}
+
+func parseLimits(h http.Header, now time.Time, shapes []limitShape) RateLimits {
+	limits := NoLimits
 	if !saysLimits(h) {
 		return limits
 	}
-	for i := range limitShapes {
-		s := &limitShapes[i]
+	for i := range shapes {
+		s := &shapes[i]
 		if s.unless != "" && h.Get(s.unless) != "" {
 			continue
 		}
 		into := &limits.Tokens
-		if s.requests {
+		switch s.of {
+		case ofRequests:
 			into = &limits.Requests
+		case ofOutput:
+			into = &limits.Output
 		}
 		if l := s.read(h, now); l.Limit >= 0 && into.Limit < 0 || *into == noLimit {
 			*into = l
@@ -70,6 +86,9 @@ func saysLimits(h http.Header) bool {
 
 func (s *limitShape) read(h http.Header, now time.Time) RateLimit {
 	l := RateLimit{Limit: parseCount(h.Get(s.limit)), Remaining: parseCount(h.Get(s.remaining)), Reset: -1}
+	if l.Remaining >= 0 {
+		l.Remaining = min(l.Remaining+s.rounded/2, max(l.Limit, l.Remaining))
+	}
 	if l.Limit == 0 { // Azure sends 0 if there is no limit
 		return noLimit
 	}

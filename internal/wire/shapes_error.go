@@ -36,8 +36,9 @@ type errorNames struct {
 	Details    json.RawMessage
 }
 
-// errorDetail is an item of the details of an error: Gemini.
+// errorDetail is an item of the details of an error, as of Gemini, or all of them, as of Anthropic.
 type errorDetail struct {
+	ErrorCode  string `json:"error_code"` // enforced_spend_limit_reached
 	RetryDelay string // such as 34s
 	Reason     string // such as API_KEY_INVALID
 }
@@ -79,8 +80,18 @@ var accountCodes = map[string]bool{
 // narrowCodes are the codes of a 401 that concern the right to one thing.
 var narrowCodes = map[string]bool{"missing_scope": true, "insufficient_permissions": true, "permission_error": true}
 
-// SpentCodes are the codes of a 429 that waiting does not fix (docs/wire.md, Retry advice).
-var SpentCodes = map[string]bool{
+// monthSpent is the code of a 429 for an account that has used up its month.
+const monthSpent = "enforced_spend_limit_reached"
+
+// spentTexts begin the messages of a 400 for an account without money: Anthropic.
+var spentTexts = []string{
+	"Your credit balance is too low", "You have reached your specified API usage limits",
+	"You have reached your specified workspace API usage limits",
+}
+
+// spentCodes are the codes of a 429 that waiting does not fix (docs/wire.md, Retry advice).
+var spentCodes = map[string]bool{
+	monthSpent:           true,
 	"insufficient_quota": true, "credit_balance_exhausted": true, "organization_spend_limit_exceeded": true,
 	"project_spend_limit_exceeded": true, "organization_usage_limit_exceeded": true,
 }

@@ -1,32 +1,60 @@
 package wire
 
+// limitOf is what a limit counts.
+type limitOf int
+
+const (
+	ofTokens limitOf = iota
+	ofRequests
+	ofOutput
+)
+
 // limitShape are the headers of one limit: how much it allows, what is left, and when all of it is available
 // again.
 type limitShape struct {
-	requests                bool // or else tokens
+	of                      limitOf
 	limit, remaining, reset string
 	unless                  string // the header of a server whose limit is not by the minute
+	rounded                 int64  // what is left is rounded to multiples of it
 	servers                 string
 }
 
 // limitShapes are all headers in which servers report their limits. The first limit that is there counts.
 var limitShapes = []limitShape{
-	{true, xLimit + "Requests", xRemaining + "Requests", xReset + "Requests", "X-Groq-Region", "OpenAI, Azure, LiteLLM"},
-	{true, xLimit + "Req-Minute", xRemaining + "Req-Minute", xReset + "Req-Minute", "", "Mistral"},
-	{true, xLimit + "Requests-Minute", xRemaining + "Requests-Minute", xReset + "Requests-Minute", "", "Cerebras"},
-	{true, anthropic + "Requests-Limit", anthropic + "Requests-Remaining", anthropic + "Requests-Reset", "", "Anthropic"},
-	{false, xLimit + "Tokens", xRemaining + "Tokens", xReset + "Tokens", "", "OpenAI, Azure, Groq, LiteLLM"},
-	{false, xLimit + "Tokens-Minute", xRemaining + "Tokens-Minute", xReset + "Tokens-Minute", "", "Mistral, Cerebras"},
-	{false, anthropic + "Tokens-Limit", anthropic + "Tokens-Remaining", anthropic + "Tokens-Reset", "", "Anthropic"},
-	{
-		false, anthropic + "Input-Tokens-Limit", anthropic + "Input-Tokens-Remaining", anthropic + "Input-Tokens-Reset", "",
-		"Anthropic",
-	},
+	xShape(ofRequests, "Requests", "X-Groq-Region", "OpenAI, Azure, LiteLLM"),
+	xShape(ofRequests, "Req-Minute", "", "Mistral"),
+	xShape(ofRequests, "Requests-Minute", "", "Cerebras"),
+	anthropicShape(ofRequests, "Requests", 0),
+	xShape(ofTokens, "Tokens", "", "OpenAI, Azure, Groq, LiteLLM"),
+	xShape(ofTokens, "Tokens-Minute", "", "Mistral, Cerebras"),
+	anthropicShape(ofTokens, "Tokens", 0),
+	anthropicShape(ofTokens, "Input-Tokens", 0),
 }
 
-const (
-	xLimit     = "X-Ratelimit-Limit-"
-	xRemaining = "X-Ratelimit-Remaining-"
-	xReset     = "X-Ratelimit-Reset-"
-	anthropic  = "Anthropic-Ratelimit-"
-)
+// splitShapes are those of servers that count input and output apart.
+var splitShapes = []limitShape{
+	xShape(ofRequests, "Requests", "", "OpenAI"),
+	anthropicShape(ofRequests, "Requests", 0),
+	anthropicShape(ofTokens, "Input-Tokens", thousand),
+	anthropicShape(ofOutput, "Output-Tokens", thousand),
+}
+
+const thousand = 1000
+
+func xShape(of limitOf, name, unless, servers string) limitShape {
+	const prefix = "X-Ratelimit-"
+	return limitShape{
+		of: of, limit: prefix + "Limit-" + name, remaining: prefix + "Remaining-" + name, reset: prefix + "Reset-" + name,
+		unless: unless, servers: servers,
+	}
+}
+
+const anthropic = "Anthropic-Ratelimit-"
+
+func anthropicShape(of limitOf, name string, rounded int64) limitShape {
+	name = anthropic + name
+	return limitShape{
+		of: of, limit: name + "-Limit", remaining: name + "-Remaining", reset: name + "-Reset",
+		rounded: rounded, servers: "Anthropic",
+	}
+}

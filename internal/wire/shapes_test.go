@@ -35,8 +35,10 @@ func TestShapesNameTheirServers(t *testing.T) {
 			row(fmt.Sprint("errors ", i), s.path, s.servers)
 		}
 	}
-	for _, l := range limitShapes {
-		row("limits", l.limit, l.servers)
+	for i, shapes := range [][]limitShape{limitShapes, splitShapes} {
+		for _, l := range shapes {
+			row(fmt.Sprint("limits ", i), l.limit, l.servers)
+		}
 	}
 	if len(seen) < 80 {
 		t.Errorf("read %d rows: %v", len(seen), maps.Keys(seen))
