@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/llmguard/llmguard/providers"
+)
 
 // Provider is one upstream account.
 type Provider struct {
@@ -123,9 +127,15 @@ type Pool struct {
 	RPM int64 `yaml:"rpm"`
 	// TPM is tokens per minute, in every sliding minute. Default: no limit.
 	TPM int64 `yaml:"tpm"`
+	// ITPM is input tokens per minute, for a provider that counts input and output separately, as
+	// Anthropic does. Input read from a prompt cache does not count. Default: no limit.
+	ITPM int64 `yaml:"itpm" excludes:"tpm"`
+	// OTPM is output tokens per minute, for such a provider. Only what is generated counts, not the
+	// output limit. Default: no limit.
+	OTPM int64 `yaml:"otpm" excludes:"tpm"`
 	// TPMCounting is how the provider counts tokens. requested: input and output limit at the
 	// start, as OpenAI does. actual: the tokens used, at the end.
-	TPMCounting string `yaml:"tpm_counting" default:"requested" enum:"requested,actual"`
+	TPMCounting string `yaml:"tpm_counting" default:"requested" enum:"requested,actual" excludes:"itpm,otpm"`
 	// LearnQuota applies limits from the provider's headers too, if they are smaller. If models
 	// of a pool have different limits, give each its own pool.
 	LearnQuota bool `yaml:"learn_quota" default:"true"`
@@ -142,4 +152,10 @@ type Pool struct {
 	MaxAge time.Duration `yaml:"max_age" default:"1d"`
 	// WorkerConcurrency is how many of the pool's jobs one worker process runs in parallel.
 	WorkerConcurrency int `yaml:"worker_concurrency" default:"64"`
+}
+
+// Splits reports whether a pool of the provider counts input and output separately. If the provider does, its
+// quotas are learned that way unless there is a tpm.
+func (p *Provider) Splits(pool *Pool) bool {
+	return pool.ITPM > 0 || pool.OTPM > 0 || pool.TPM == 0 && providers.DialectOf(p.Kind).SplitsQuota()
 }

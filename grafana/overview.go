@@ -160,7 +160,7 @@ func waiting(b *builder) {
 	b.graph("Time in the queue, p95", "From submission to the start of an attempt.", "s", false,
 		query{`histogram_quantile(0.95, sum by (le, pool, class) (rate(llmguard_queue_wait_seconds_bucket` + from +
 			`[$__rate_interval])))`, "{{pool}} {{class}}"})
-	b.graph("Provider quota used", "Requests (rpm) and tokens (tpm) in the last minute.", "short", false,
+	b.graph("Provider quota used", "Requests (rpm) and tokens (tpm, or itpm and otpm) in the last minute.", "short", false,
 		query{`max by (pool, limit) (llmguard_quota_used` + from + `)`, "{{pool}} {{limit}}"})
 	b.graph("Jobs ended", "By final state.", "reqps", true,
 		query{`sum by (state) (rate(llmguard_queue_jobs_ended_total` + from + `[$__rate_interval]))`, "{{state}}"})

@@ -8,6 +8,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tracing"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/quota"
 )
 
 // Outcome says how a call ended. It is a metric label and a ledger field.
@@ -58,16 +59,16 @@ type Result struct {
 	Took        time.Duration
 }
 
-// Counted returns, after Forward, the tokens counted by a provider that counts actual ones;
-// -1 if unknown.
-func (c *Call) Counted() int64 {
+// Counted returns, after Forward, the tokens counted by a provider that counts actual ones.
+func (c *Call) Counted() quota.Counted {
 	switch r := &c.Result; {
 	case r.Outcome == Busy, r.Outcome == Rejected, r.Outcome == Cached:
-		return 0
+		return quota.Counted{}
 	case r.Outcome == Completed:
-		return r.Usage.Input + r.Usage.Output
+		u := &r.Usage
+		return quota.Counted{Used: u.Input + u.Output, Cached: u.CachedInput, Output: u.Output}
 	}
-	return -1
+	return quota.Counted{Used: -1}
 }
 
 // Call is one admitted call. Its methods must be called from one goroutine. End may be

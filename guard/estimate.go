@@ -188,9 +188,12 @@ func (p *Plan) converses() bool {
 	return t.Dialogue && t.Shows
 }
 
-// quotaTokens returns what the provider counts against TPM at admission.
+// quotaTokens returns what the provider counts against TPM at admission, or of the input alone if it splits them.
 func (e *estimator) quotaTokens() int64 {
 	shown := e.plan.Input - e.plan.unread
+	if e.plan.Target.Splits() {
+		return shown
+	}
 	unlimited := e.plan.Request.OutputLimit < 0 && e.plan.defaultLimit() == 0
 	if unlimited || e.plan.sent.Endpoint.Traits().Messages { // which counts output as it is produced
 		return shown + min(e.plan.Output, unlimitedQuota)

@@ -91,7 +91,7 @@ func (q *liveQuota) Give(ctx context.Context, c *Call) {
 	if q.grant == nil {
 		return
 	}
-	q.grant.Used = c.Counted()
+	q.grant.Counted = c.Counted()
 	q.guard.Grants.Give(ctx, q.grant, c.Result.Outcome == Unsent)
 }
 

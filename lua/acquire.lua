@@ -4,8 +4,8 @@
 -- KEYS 1-23 pool (pool_keys)  24 record of the process  25 exists while asynq's queue of the pool is
 -- paused: no job is claimed  26 weights, percent (hash; "~": it is complete)
 -- ARGV 1 now  2 process  3 seq  4 n  5 lease us  6 name of the weights ("" = none)
---      7 probe us  8-10 shares of the classes, percent  11-14 rpm tpm concurrency burst (quota_limits)
---      15 us after which the process acquires again if fewer jobs wait than requested; 0: it does not
+--      7 probe us  8-10 shares of the classes, percent  11-15 rpm tpm concurrency burst otpm (quota_limits)
+--      16 us after which the process acquires again if fewer jobs wait than requested; 0: it does not
 -- Reply lines: "<wait us> <why> <reaped> <trial: a claim's answer decides about others>", then per
 -- claim "<id> <token> <class> <at us> <tokens>", and, for a job that is more than its model's provider
 -- takes in a minute, that limit. wait 0: acquire again immediately; -1: nothing waits. why: more, empty,
@@ -14,7 +14,7 @@ local pool, process_key, paused_key, weights_key = pool_keys(), KEYS[24], KEYS[2
 local given, process, seq, wanted, lease, weights_name, probe_us = unpack(ARGV, 1, 7)
 local shares = { unpack(ARGV, 8, 10) }
 local limits = quota_limits(11)
-local ask_again = ARGV[15]
+local ask_again = ARGV[16]
 wanted, lease, probe_us = tonumber(wanted), tonumber(lease), tonumber(probe_us)
 pool.picks = {}
 pool.most = wanted
@@ -90,7 +90,8 @@ local function cost_of(requests, tokens)
   local share, bounded = 0, false
   for _, metric in ipairs(quota.metrics) do
     if metric.limit < math.huge then
-      share, bounded = math.max(share, (metric.name == 'r' and requests or tokens) / metric.limit), true
+      local cost = metric.name == 't' and tokens or requests * quota_cost(quota, metric, 0)
+      share, bounded = math.max(share, cost / metric.limit), true
     end
   end
   return math.max(math.ceil(bounded and share * 1e9 or tokens), 1)
@@ -168,8 +169,8 @@ reserve_now(quota, waiting * 10, live.t)
 -- never_fits returns the learned limit if the job alone exceeds it and the limit is that of the
 -- job's model; the limit of another model does not apply.
 local function never_fits(job, tokens)
-  local metric = quota.metrics[#quota.metrics]
-  if metric.name ~= 't' or tokens <= metric.limit then return nil end
+  local metric = quota.tokens
+  if not metric or tokens <= metric.limit or limits.o >= 0 then return nil end
   local model = redis.call('HGET', pool.quota, 'tm')
   return model and string.sub(model, 1, 3) == code_of(job) and metric.limit or nil
 end

@@ -2,14 +2,14 @@
 -- Needs time, rings, publish, jobs.
 -- KEYS 1-23 pool (pool_keys)  24... jobs
 -- ARGV 1 now  2 result TTL ms  3 TTL ms of dead letters  4 maximum number of them
---      5-8 rpm tpm concurrency burst (quota_limits)
+--      5-9 rpm tpm concurrency burst otpm (quota_limits)
 --      then per job (jobs_each): id, token, state, how the quota was used
 --      (quota_settle), dead letter (1|0), and field, value pairs for its hash, the token among them
 -- Reply a line per job: "ok" | "lost" | "gone <state>"
 local call = redis.call
 local pool = pool_keys()
 local given, result_ms, dead_ms, most_dead = unpack(ARGV, 1, 4)
-local LIMITS_AT, JOBS_AT = 5, 9 -- where these begin in ARGV
+local LIMITS_AT, JOBS_AT = 5, 10 -- where these begin in ARGV
 local now = now_us(given)
 local ended, settle = {}, {}
 local out = jobs_each(pool, JOBS_AT, function(key, id, token, rec, at)

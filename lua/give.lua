@@ -2,7 +2,7 @@
 -- same id does nothing.
 -- KEYS 1 quota  2 slots
 -- ARGV 1 now  2 id  3 at us, or -lease us if only Redis knows the time  4 tokens
---      5 how it was used (quota_settle)  6-9 rpm tpm concurrency burst (quota_limits)
+--      5 how it was used (quota_settle)  6-10 rpm tpm concurrency burst otpm (quota_limits)
 -- Reply "1" if this call ended the grant, else "0"
 local quota_key, slots = KEYS[1], KEYS[2]
 local given, id, at, tokens, used = unpack(ARGV, 1, 5)

@@ -3,23 +3,25 @@
 -- KEYS 1 quota
 -- ARGV 1 now  2 model  3 age of the request us  4 refused (1|0; -: an error that is not judged yet)
 --      5 pause that the provider asks for, us (-1 = not said)
---      6-8 limit, remaining, reset us of requests  9-11 of tokens (-1 = not said)
---      12-15 rpm tpm concurrency burst (quota_limits)
---      16 the model's name  17 longest pause us  18 whom a refusal concerns: model, all (models), or
---      account: it has no money, or its credential is refused  19 letters of the model in lanes
+--      6-8 limit, remaining, reset us of requests  9-11 of tokens  12-14 of output (-1 = not said)
+--      15-19 rpm tpm concurrency burst otpm (quota_limits)
+--      20 the model's name  21 longest pause us  22 whom a refusal concerns: model, all (models), or
+--      account: it has no money, or its credential is refused  23 letters of the model in lanes
 -- Reply "<blocked us> <learned rpm> <learned tpm> <factor per mille> <1: a trial is due or under way>"
 local SECOND = 1000000
 local key = KEYS[1]
 local given, model, age, refused, after = unpack(ARGV, 1, 5)
 local requests, requests_left, requests_reset = unpack(ARGV, 6, 8)
 local tokens, tokens_left, tokens_reset = unpack(ARGV, 9, 11)
-local limits = quota_limits(12)
-local model_name, longest, concerns, code = unpack(ARGV, 16, 19)
+local output, output_left, output_reset = unpack(ARGV, 12, 14)
+local limits = quota_limits(15)
+local model_name, longest, concerns, code = unpack(ARGV, 20, 23)
 local judged = refused ~= '-'
 age, refused, after, longest = tonumber(age), refused == '1', tonumber(after), tonumber(longest)
 local said = {
   r = { limit = tonumber(requests), left = tonumber(requests_left), reset = tonumber(requests_reset) },
   t = { limit = tonumber(tokens), left = tonumber(tokens_left), reset = tonumber(tokens_reset) },
+  o = { limit = tonumber(output), left = tonumber(output_left), reset = tonumber(output_reset) },
 }
 
 -- A model may set its own limit at any time. A larger limit of another model is accepted only if
@@ -65,7 +67,7 @@ local function pause()
     refusals = again and math.min(refusals + 1, 20) or 0
   end
   local back = SECOND * 2 ^ refusals
-  local reset = math.max(said.r.reset, said.t.reset)
+  local reset = math.max(said.r.reset, said.t.reset, said.o.reset)
   local rest = math.min(back, 30 * SECOND)
   if after >= 0 then
     rest = after > 0 and after or SECOND

@@ -2,7 +2,7 @@
 -- KEYS 1-23 pool (pool_keys)  24... jobs
 -- ARGV 1 now  2 presence grace us  3 schema version
 --      4-9 maximum jobs and bytes of the pool, of an org, of a flow (0 = no bound)
---      10-13 rpm tpm concurrency burst (quota_limits)  14 channel of the pool's workers
+--      10-14 rpm tpm concurrency burst otpm (quota_limits)  15 channel of the pool's workers
 --      then per job the number of its arguments and these:
 --      id, class (1-3), org, user, tokens, bytes, max age us, lane, 1 if it is served by its deadline
 --      (0: in order), and field, value pairs of its hash
@@ -16,8 +16,8 @@ local call, fmt = redis.call, string.format
 local pool = pool_keys()
 local given, grace, version = ARGV[1], ARGV[2], ARGV[3]
 local bounds = { unpack(ARGV, 4, 9) }
-local LIMITS_AT, JOBS_AT = 10, 15 -- where these begin in ARGV
-local channel = ARGV[14]
+local LIMITS_AT, JOBS_AT = 10, 16 -- where these begin in ARGV
+local channel = ARGV[15]
 local now = now_us(given)
 local at = fmt('%d', now)
 
@@ -55,7 +55,7 @@ local function full(scope, limit)
   quota_close(quota)
   for _, metric in ipairs(quota.metrics) do
     local rate = metric.pace or metric.sum
-    local waits = metric.name == 'r' and sizes.jobs or sizes.t1 + sizes.t2 + sizes.t3
+    local waits = metric.name == 't' and sizes.t1 + sizes.t2 + sizes.t3 or sizes.jobs * quota_cost(quota, metric, 0)
     if rate > 0 then took = math.max(took, waits / rate) end
   end
   return 'full ' .. scope .. ' ' .. limit .. ' ' .. int(math.max(took * 60000000, quota.blk - quota.now))
@@ -69,7 +69,7 @@ end
 local out, fresh, seen, changed = {}, {}, {}, {}
 local known = call('EXISTS', unpack(keys)) > 0
 local learned, learned_of = unpack(call('HMGET', pool.quota, 'tn', 'tm'))
-local most = (learned or 0) + 0
+local most = ARGV[LIMITS_AT + 4] == '-1' and (learned or 0) + 0 or 0 -- of input, any part may be in a cache
 local model = most > 0 and string.sub(learned_of, 1, 3)
 for number, job in ipairs(jobs) do
   local key, from = job.key, job.from

@@ -7,6 +7,10 @@
 -- the bucket within the last window slows the filling by the same amount, so that bursts are repaid
 -- smoothly and a full ring does not stop all calls.
 --
+-- Some providers count input and output apart. There, tokens are those of the input, without reads of a
+-- cache, and output is a third metric. A grant takes the mean output of past answers, and what was
+-- produced replaces it when the answer ends.
+--
 -- The quota is the smaller of the configured and the learned one (observe.lua). After a refusal by
 -- the provider the pace is a fraction of it, the factor, which grows back by 2 % of the quota per
 -- second. A pool without any quota only counts its requests, so that a first refusal has a pace to
@@ -23,9 +27,10 @@
 -- the last acquire, and the amount and draw of that slot that are not in the ring yet; empty where
 -- not applicable. Then blk, mb, pm and try (see below), bk (jobs wait until), bs (their share, per mille), bt
 -- (tokens of the first of them that has no reservation), res, off, gap, f and fa (factor per mille,
--- since when), k (refusals in a row), rq (pace without a quota), and per metric m in {r, t}: m..<i>
+-- since when), k (refusals in a row), rq (pace without a quota), and per metric m in {r, t, o}: m..<i>
 -- ring of amounts, m..'d'..<i> ring of draws, m..'n' learned quota, m..'m' and m..'a' of which
--- model (letters) and when, tw that model's name. Times are microseconds.
+-- model (letters) and when, tw that model's name. Of output (o) there also are out, its "sum,level,draw,
+-- aside,live", mean, its mean per answer, and oe..<i>, what a grant of that slot took. Times are microseconds.
 --
 -- The pool's time is that of Redis plus off. Redis's clock may step, after a failover or when it is
 -- set; then off absorbs the step, so that the window is unchanged and time continues from there.
@@ -49,6 +54,8 @@ local MICRO = 1000000
 local SKEW, GAP = 2 * MICRO, 120 * MICRO
 local PAUSE = 300 * MICRO -- longest pause that an older version may have left
 local REPEATED = 5 * MICRO -- a refusal this soon after a pause repeats the one before
+local OUTPUT = 4096 -- what an answer is expected to produce as long as no mean is known
+local WHY = { r = 'rpm', t = 'tpm', o = 'otpm' }
 local TRYING = MICRO -- how soon others ask again while a trial is under way
 local QUOTA_LIFE = 3600000 -- ms; a forward step longer than this loses the window
 -- HELD is how long a reservation is binding after acquire has last seen its job. reserve.lua
@@ -57,10 +64,14 @@ local HELD = 2 * MICRO
 local OPEN, STRICT, VAIN, CLOSING = 0, 1, 2, 3
 local QUOTA_TEXT = '^(%d+),(%d+)' .. string.rep(',([^,]*)', 14) .. '$'
 
--- quota_limits reads rpm, tpm, concurrency and burst (per mille), starting at ARGV `at`.
+-- quota_limits reads rpm, tpm, concurrency, burst (per mille) and otpm, starting at ARGV `at`. An otpm of -1
+-- means that the provider does not count input and output apart; otherwise tpm is that of the input.
 local function quota_limits(at)
-  local rpm, tpm, concurrency, burst = unpack(ARGV, at, at + 3)
-  return { r = tonumber(rpm), t = tonumber(tpm), conc = tonumber(concurrency), burst = tonumber(burst) }
+  local rpm, tpm, concurrency, burst, otpm = unpack(ARGV, at, at + 4)
+  return {
+    r = tonumber(rpm), t = tonumber(tpm), o = tonumber(otpm),
+    conc = tonumber(concurrency), burst = tonumber(burst),
+  }
 end
 
 local function quota_expire(quota, from, to)
@@ -81,6 +92,7 @@ local function quota_expire(quota, from, to)
         if old[k] then
           metric.sum = metric.sum - tonumber(old[k])
           stale[#stale + 1] = fields[k]
+          if metric.name == 'o' then stale[#stale + 1] = 'oe' .. string.sub(fields[k], 2) end
         end
         if old[k + 1] then
           metric.draw = metric.draw - tonumber(old[k + 1])
@@ -116,6 +128,12 @@ local function quota_rate(quota, metric)
   return math.max(free, metric.pace * MICRO / 100) / WINDOW * quota.factor / 1000
 end
 
+-- quota_cost returns what a grant of `tokens` takes of a metric.
+local function quota_cost(quota, metric, tokens)
+  if metric.name == 'r' then return 1 end
+  return math.min(metric.name == 't' and tokens or quota.expected, metric.limit)
+end
+
 -- quota_fill adds the inflow of a period to the buckets and to what is set aside.
 local function quota_fill(quota, took)
   for _, metric in ipairs(quota.metrics) do
@@ -123,7 +141,7 @@ local function quota_fill(quota, took)
       local inflow = math.floor(took * quota_rate(quota, metric))
       quota_move(metric, inflow)
       if quota.waiting then
-        local head = (metric.name == 'r' and 1 or quota.head) * MICRO
+        local head = quota_cost(quota, metric, quota.head) * MICRO
         local most = math.max(metric.cap * quota.share / 1000, head)
         metric.aside = math.min(metric.aside + inflow * quota.share / 1000, metric.cap, most)
       end
@@ -156,10 +174,14 @@ end
 
 -- quota_read builds the current state from the hash's fields.
 local function quota_read(key, given)
-  local text, blocked, waiting, share, head, factor, since, soft, learned_r, learned_t, reserved, off, last_gap,
-    one, trial, most = unpack(redis.call('HMGET', key,
-      '_', 'blk', 'bk', 'bs', 'bt', 'f', 'fa', 'rq', 'rn', 'tn', 'res', 'off', 'gap', 'mb', 'try', 'pm'))
+  local text, blocked, waiting, share, head, factor, since, soft, learned_r, learned_t, learned_o, output, mean,
+    reserved, off, last_gap, one, trial, most = unpack(redis.call('HMGET', key,
+      '_', 'blk', 'bk', 'bs', 'bt', 'f', 'fa', 'rq', 'rn', 'tn', 'on', 'out', 'mean', 'res', 'off', 'gap', 'mb',
+      'try', 'pm'))
   text = text and { string.match(text, QUOTA_TEXT) } or {}
+  if text[1] then
+    for word in string.gmatch(output or '', '[^,]+') do text[#text + 1] = word end
+  end
   local last = tonumber(text[1]) or 0
   local raw = now_us(given)
   off = tonumber(off) or 0
@@ -174,7 +196,8 @@ local function quota_read(key, given)
     blk = (tonumber(blocked) or 0) - passed,
     from = tonumber(text[2]), share = tonumber(share) or 0, head = tonumber(head) or 0,
     factor = tonumber(factor) or 1000, since = math.max((tonumber(since) or 0) - passed, 0), soft = tonumber(soft),
-    metrics = {}, text = text, learned = { r = learned_r, t = learned_t }, res = reservation(reserved),
+    metrics = {}, text = text, learned = { r = learned_r, t = learned_t, o = learned_o },
+    mean = tonumber(mean), res = reservation(reserved),
     most = tonumber(most) or PAUSE, try = trial_of(trial),
   }
   quota.blk = math.min(quota.blk, quota.now + quota.most)
@@ -233,7 +256,8 @@ end
 local function quota_open(key, given, limits)
   local quota = quota_read(key, given)
   local text = quota.text
-  for k, name in ipairs({ 'r', 't' }) do
+  quota.expected = quota.mean or OUTPUT
+  for k, name in ipairs({ 'r', 't', 'o' }) do
     local at = k * 7 - 4
     local limit, learned = limits[name], tonumber(quota.learned[name]) or 0
     if learned > 0 and (limit == 0 or learned < limit) then limit = learned end
@@ -241,15 +265,19 @@ local function quota_open(key, given, limits)
       local pace = limit > 0 and limit or quota.soft
       local factor = limit > 0 and math.min(quota.factor, 1000) or quota.factor
       local cap = pace and math.max(math.floor(pace * limits.burst * factor / 1000000), 1) * MICRO
-      quota.metrics[#quota.metrics + 1] = {
-        name = name, at = at, limit = limit > 0 and limit or math.huge, pace = pace, cap = cap, drawn = 0, added = 0,
+      local metric = {
+        name = name, at = at, why = name == 't' and limits.o >= 0 and 'itpm' or WHY[name],
+        limit = limit > 0 and limit or math.huge, pace = pace, cap = cap, drawn = 0, added = 0,
         sum = tonumber(text[at]) or 0, level = cap and math.min(tonumber(text[at + 1]) or cap, cap),
         draw = tonumber(text[at + 2]) or 0, aside = tonumber(text[at + 3]) or 0, live = tonumber(text[at + 4]) or 0,
       }
+      quota.metrics[#quota.metrics + 1] = metric
+      if name == 't' then quota.tokens = metric elseif name == 'o' then quota.output = metric end
     end
   end
   if quota.from and quota.slot - quota.from >= SLOTS then
-    local names = { 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'tw', 'f', 'fa', 'rq', 'off', 'mb', 'try', 'pm' }
+    local names = { 'rn', 'rm', 'ra', 'tn', 'tm', 'ta', 'tw', 'on', 'om', 'oa', 'mean', 'f', 'fa', 'rq', 'off',
+      'mb', 'try', 'pm' }
     local learned = redis.call('HMGET', key, unpack(names))
     redis.call('DEL', key)
     for k, field in ipairs(names) do
@@ -268,6 +296,9 @@ local function quota_open(key, given, limits)
   end
   if quota.gap then
     for _, metric in ipairs(quota.metrics) do metric.level = metric.cap or 0 end
+  end
+  if quota.output then
+    quota.expected = tonumber(redis.call('HGET', key, 'oe' .. int(quota.slot % SLOTS))) or quota.expected
   end
   return quota
 end
@@ -315,8 +346,7 @@ local function quota_wait(quota, tokens, who)
   local paused = quota_paused(quota)
   if paused > 0 then return paused, 'blocked' end
   for _, metric in ipairs(quota.metrics) do
-    local cost = metric.name == 'r' and 1 or math.min(tokens, metric.limit)
-    local why = metric.name == 'r' and 'rpm' or 'tpm'
+    local cost, why = quota_cost(quota, metric, tokens), metric.why
     local kept = quota_reserved(quota, metric, cost, who)
     if kept > 0 then return kept, why end
     local aside = who == 'live' and metric.aside or 0
@@ -330,12 +360,17 @@ local function quota_wait(quota, tokens, who)
   return 0, ''
 end
 
+-- quota_add books an amount of a metric now.
+local function quota_add(quota, metric, n)
+  metric.sum, metric.added = metric.sum + n, metric.added + n
+  if quota_paces(quota, metric) then quota_book(metric, -n) end
+end
+
 -- quota_charge books one request of `tokens` now.
 local function quota_charge(quota, tokens, who)
   for _, metric in ipairs(quota.metrics) do
-    local cost = metric.name == 'r' and 1 or math.min(tokens, metric.limit)
-    metric.sum, metric.added = metric.sum + cost, metric.added + cost
-    if quota_paces(quota, metric) then quota_book(metric, -cost) end
+    local cost = quota_cost(quota, metric, tokens)
+    quota_add(quota, metric, cost)
     if who == 'live' then
       metric.live = metric.live + cost
     else
@@ -344,7 +379,8 @@ local function quota_charge(quota, tokens, who)
   end
 end
 
--- quota_return takes back `cost` of a metric, charged at time `at`, if it is still in the ring.
+-- quota_return takes back `cost` of a metric, charged at time `at`, if it is still in the ring. A negative one
+-- is charged then.
 local function quota_return(quota, metric, at, cost)
   local slot = math.floor(at / SLOT)
   if quota.slot - slot >= SLOTS or slot > quota.slot then return end
@@ -355,23 +391,34 @@ local function quota_return(quota, metric, at, cost)
   if quota_paces(quota, metric) then quota_book(metric, cost) end
 end
 
+-- quota_booked returns what a grant of `tokens` at time `at` took of a metric.
+local function quota_booked(quota, metric, at, tokens)
+  if metric.name ~= 'o' then return quota_cost(quota, metric, tokens) end
+  local took = redis.call('HGET', quota.key, 'oe' .. int(math.floor(at / SLOT) % SLOTS))
+  return math.min(tonumber(took) or quota.expected, metric.limit)
+end
+
 -- quota_refund takes back what was charged at time `at` for an unused grant.
 local function quota_refund(quota, at, tokens)
   for _, metric in ipairs(quota.metrics) do
-    quota_return(quota, metric, at, metric.name == 'r' and 1 or math.min(tokens, metric.limit))
+    quota_return(quota, metric, at, quota_booked(quota, metric, at, tokens))
   end
 end
 
 -- quota_correct replaces the tokens charged at time `at` by those used, which the provider counts
--- now.
-local function quota_correct(quota, at, tokens, used)
+-- now, or at that time if it is input alone.
+local function quota_correct(quota, at, tokens, how)
+  local used, output = string.match(how, '^(%d+),?(%d*)$')
+  used, output = used + 0, tonumber(output)
   for _, metric in ipairs(quota.metrics) do
-    if metric.name == 't' then
-      quota_return(quota, metric, at, math.min(tokens, metric.limit))
-      metric.sum, metric.added = metric.sum + used, metric.added + used
-      if metric.pace then quota_book(metric, -used) end
+    if metric.name ~= 'r' then quota_return(quota, metric, at, quota_booked(quota, metric, at, tokens)) end
+    if metric.name == 't' and output then
+      quota_return(quota, metric, at, -used)
+    elseif metric.name ~= 'r' then
+      quota_add(quota, metric, output or used)
     end
   end
+  if output and output > 0 then quota.seen = math.ceil((quota.mean or output) * 15 / 16 + output / 16) end
 end
 
 -- quota_stepped writes what a step of the clock has changed, except blk.
@@ -412,6 +459,7 @@ local function quota_close(quota)
   for _, metric in ipairs(quota.metrics) do
     if metric.added > 0 then redis.call('HINCRBY', quota.key, metric.name .. slot, int(metric.added)) end
     if metric.drawn ~= 0 then redis.call('HINCRBY', quota.key, metric.name .. 'd' .. slot, int(metric.drawn)) end
+    if metric.name == 'o' and metric.added > 0 then put('oe' .. slot, int(quota.expected)) end
     local at = metric.at
     text[at] = int(metric.sum)
     if metric.pace then
@@ -421,18 +469,21 @@ local function quota_close(quota)
   end
   for k = 3, 16 do text[k] = text[k] or '' end
   put('_', table.concat(text, ',', 1, 16))
+  if quota.output then put('out', table.concat(text, ',', 17, 21)) end
+  if quota.seen then put('mean', int(quota.seen)) end
   redis.call('HSET', quota.key, unpack(set))
-  local learned = quota.learned.r or quota.learned.t or quota.since > 0
+  local learned = quota.learned.r or quota.learned.t or quota.learned.o or quota.since > 0
   local blocked = math.ceil(math.max(math.max(quota.blk, one and one.till or 0) - quota.now, 0) / 1000)
   redis.call('PEXPIRE', quota.key, int((learned and 604800000 or QUOTA_LIFE) + blocked))
 end
 
 -- quota_settle ends a grant of `tokens` at time `at`. how is 'unused' (all of it is returned),
--- 'booked' (all of it counts), or the tokens used. The limits start at ARGV `limits_at`.
+-- 'booked' (all of it counts), or the tokens used, "input,output" if they count apart. The limits start at ARGV
+-- `limits_at`.
 local function quota_settle(key, given, limits_at, how, at, tokens)
   if how == 'booked' then return end
   local quota = quota_open(key, given, quota_limits(limits_at))
-  if how == 'unused' then quota_refund(quota, at, tokens) else quota_correct(quota, at, tokens, tonumber(how)) end
+  if how == 'unused' then quota_refund(quota, at, tokens) else quota_correct(quota, at, tokens, how) end
   quota_close(quota)
 end
 

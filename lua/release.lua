@@ -6,15 +6,15 @@
 -- ARGV 1 now  2 id  3 token  4 what to park: a kind of subjects_of, - for nothing  5 park us
 --      6 how the quota was used (quota_settle)
 --      7 tries: -1 the provider refused the started attempt, +1 it died before start, else 0
---      8 result TTL ms  9-12 rpm tpm concurrency burst (quota_limits)
---      13 what waits because the provider failed: alone: the job, which counts the attempt; flow: as
+--      8 result TTL ms  9-13 rpm tpm concurrency burst otpm (quota_limits)
+--      14 what waits because the provider failed: alone: the job, which counts the attempt; flow: as
 --      in ARGV 4, and the job counts the attempt; empty: nothing. apart: the job, because a brake
---      refused it  14 the limit that refused; empty: none
+--      refused it  15 the limit that refused; empty: none
 -- Reply "ok" | "lost" | "gone <state>" | "ended cancelled" if this call ended it
 local pool, key = pool_keys(), KEYS[24]
 local given, id, token, kind, park_us, used, try, result_ms = unpack(ARGV, 1, 8)
 local LIMITS_AT = 9 -- start of the limits in ARGV
-local failed, limit = unpack(ARGV, 13, 14)
+local failed, limit = unpack(ARGV, 14, 15)
 local rec = redis.call('HGET', pool.claimed, id)
 local flag = claim_flag(rec, token)
 local state, released, tries, absent = unpack(redis.call('HMGET', key, 'state', 'released', 'tries', 'absent'))

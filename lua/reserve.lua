@@ -20,10 +20,10 @@
 -- reserve_now brings the reservation up to now. share is that of the waiting classes, per mille;
 -- live is what calls took since the last acquire.
 local function reserve_now(quota, share, live)
-  local res, metric = quota.res, quota.metrics[#quota.metrics]
+  local res, metric = quota.res, quota.tokens
   if not res then return end
   local unseen = quota.now - res.seen
-  if metric.name ~= 't' or metric.limit == math.huge or res.tokens > metric.limit or unseen > WINDOW then
+  if not metric or metric.limit == math.huge or res.tokens > metric.limit or unseen > WINDOW then
     quota.res, quota.reserve = nil, ''
     return
   end
@@ -49,8 +49,8 @@ end
 -- reserve_refused records that a job was not picked; it reports whether those behind it may be
 -- tried.
 local function reserve_refused(quota, id, tokens, why)
-  local res, metric = quota.res, quota.metrics[#quota.metrics]
-  if why ~= 'tpm' then
+  local res, metric = quota.res, quota.tokens
+  if not metric or why ~= metric.why then
     if res then res.seen = quota.now end
     return false
   end

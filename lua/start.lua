@@ -7,7 +7,7 @@
 -- KEYS 1-23 pool (pool_keys)  24... jobs
 -- ARGV 1 now  2 maximum tries  3 lease us  4 result TTL ms  5 TTL ms of dead letters  6 maximum of
 -- them
---      7-10 rpm tpm concurrency burst (quota_limits)  11 presence grace us  12 us after which bookings are moved
+--      7-11 rpm tpm concurrency burst otpm (quota_limits)  12 presence grace us  13 us after which bookings are moved
 --      then per job (jobs_each): id, token
 -- Reply a line per job: "ok <attempt> <started us> <us since it was booked; -1: there is no quota>"
 -- | "lost"
@@ -16,8 +16,8 @@
 local call, fmt = redis.call, string.format
 local pool = pool_keys()
 local given, most_tries, lease, result_ms, dead_ms, most_dead = unpack(ARGV, 1, 6)
-local LIMITS_AT, JOBS_AT = 7, 13 -- where these begin in ARGV
-local grace, move_after = ARGV[11], ARGV[12]
+local LIMITS_AT, JOBS_AT = 7, 14 -- where these begin in ARGV
+local grace, move_after = ARGV[12], ARGV[13]
 local now = now_us(given)
 local records, leases, filled = {}, {}, 0
 local at, till = fmt('%d', now), fmt('%d', now + lease)
@@ -59,17 +59,12 @@ local function renew(booked_at, tokens, lane)
   local gone = quota.slot - math.floor(booked_at / SLOT) >= SLOTS
   quota.other = quota.one and string.sub(lane, 4, 6) ~= quota.one.code
   local fits = quota_paused(quota) == 0
-  local function cost(metric) return metric.name == 'r' and 1 or math.min(tokens, metric.limit) end
   for _, metric in ipairs(quota.metrics) do
-    fits = fits and metric.sum + (gone and cost(metric) or 0) <= metric.limit
+    fits = fits and metric.sum + (gone and quota_cost(quota, metric, tokens) or 0) <= metric.limit
   end
   if fits then
     quota_refund(quota, booked_at, tokens)
-    for _, metric in ipairs(quota.metrics) do
-      metric.sum = metric.sum + cost(metric)
-      metric.added = metric.added + cost(metric)
-      if quota_paces(quota, metric) then quota_book(metric, -cost(metric)) end
-    end
+    for _, metric in ipairs(quota.metrics) do quota_add(quota, metric, quota_cost(quota, metric, tokens)) end
   end
   quota_close(quota)
   if fits then return quota.now, quota_free(quota) and -1 or 0 end

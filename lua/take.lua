@@ -3,10 +3,10 @@
 -- an earlier try whose give failed: it has ended, and this is a new grant. While jobs wait it
 -- leaves their share of the quota and of the open calls.
 -- KEYS 1 quota  2 slots  3 waiting interactive jobs  4 claims  5 parked  6 size
--- ARGV 1 now  2 id  3 org  4 user  5 tokens  6 lease us  7-10 rpm tpm concurrency burst
+-- ARGV 1 now  2 id  3 org  4 user  5 tokens  6 lease us  7-11 rpm tpm concurrency burst otpm
 -- (quota_limits)
---      11 model ("" = any)  12 lane of a call that cannot wait in the queue ("" = it can)
---      13 priority (h, l, "" = normal)
+--      12 model ("" = any)  13 lane of a call that cannot wait in the queue ("" = it can)
+--      14 priority (h, l, "" = normal)
 -- Reply "ok <at us> <age us, of a replay; -1: it does not age, there is no quota> <trial: its answer
 -- decides whether others may follow>"
 --      | "busy <wait us, -1 = never> <reason>", with never the limit
@@ -19,7 +19,7 @@
 -- when they are used.
 
 local quota_key, slots, waiting, claims, parked, size = unpack(KEYS)
-local given, id, org, user, tokens, lease, rpm, tpm, concurrency, burst, model, lane, priority = unpack(ARGV)
+local given, id, org, user, tokens, lease, rpm, tpm, concurrency, burst, otpm, model, lane, priority = unpack(ARGV)
 model, lane = model or '', lane or '' -- an older version leaves them out
 local LIMITS_AT = 7 -- start of the limits in ARGV
 
@@ -29,6 +29,7 @@ local TEXT = '^(%d+),(%d+),([^,]+),([^,]+),([^,]+),([^,]*),([^,]*),([^,]*),([^,]
 local MOST = 2000000000000 -- more millionths are too long for %d
 
 local function granted()
+  if otpm ~= '-1' then return nil end -- it counts output apart
   local call, floor, max, min = redis.call, math.floor, math.max, math.min
   local text, blocked, jobs_wait, factor, since, pace, learned_rpm, learned_tpm, off, one, trial =
     unpack(call('HMGET', quota_key, '_', 'blk', 'bk', 'f', 'fa', 'rq', 'rn', 'tn', 'off', 'mb', 'try'))
@@ -137,13 +138,13 @@ if held then
   end
   redis.call('ZREM', slots, id)
 end
-if limits.t > 0 and tokens > limits.t then return 'busy -1 never ' .. int(limits.t) end
+if otpm == '-1' and limits.t > 0 and tokens > limits.t then return 'busy -1 never ' .. int(limits.t) end
 local quota = quota_open(quota_key, given, limits)
-local last_metric = quota.metrics[#quota.metrics]
-if last_metric.name == 't' and tokens > last_metric.limit then
+local never = otpm == '-1' and quota.tokens and quota.tokens.limit or math.huge -- of input, any part may be in a cache
+if tokens > never then
   if model == '' or model == redis.call('HGET', quota_key, 'tw') then -- the limit of another model does not apply
     quota_close(quota)
-    return 'busy -1 never ' .. int(last_metric.limit)
+    return 'busy -1 never ' .. int(never)
   end
 end
 quota.other = quota.one and model ~= '' and model ~= quota.one.name

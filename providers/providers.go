@@ -22,6 +22,8 @@ import (
 type Pool struct {
 	ID     string
 	Models []string // provider's names, or patterns with *; empty means all
+	// Split means that the provider counts input and output apart.
+	Split bool
 }
 
 // Provider is one upstream account. It is immutable after NewSet.
@@ -132,6 +134,12 @@ type Target struct {
 	Provider *Provider
 	Pool     string
 	Model    string // the provider's name
+}
+
+// Splits reports whether the target's pool has quotas of input and of output.
+func (t Target) Splits() bool {
+	id, _ := SplitPool(t.Pool)
+	return slices.ContainsFunc(t.Provider.Pools, func(p Pool) bool { return p.ID == id && p.Split })
 }
 
 // UnknownModelError means that no pool serves a model.

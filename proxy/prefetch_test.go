@@ -118,7 +118,7 @@ func (r *rig) used() string {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return fmt.Sprintf("%d requests, %d tokens, %d open", d.Requests, d.Tokens, r.rdb.ZCard(r.t.Context(), "lg:{main}:slots").Val())
+	return fmt.Sprintf("%d requests, %d tokens, %d open", d.Rates[0].Used, d.Rates[1].Used, r.rdb.ZCard(r.t.Context(), "lg:{main}:slots").Val())
 }
 
 // nothingStays waits until the pool's quota is as before and nothing is held, and checks that only

@@ -37,7 +37,7 @@ func TestJobOfAnotherPool(t *testing.T) {
 		d := depth("old")
 		return d.Jobs == jobs-1 && d.Waiting[queue.Async] == jobs-1 && d.Parked > 0
 	})
-	if n, main, old := len(r.fake.Log()), depth("main").Requests, depth("old").Requests; n != 1 || main != 1 || old != 0 {
+	if n, main, old := len(r.fake.Log()), depth("main").Rates[0].Used, depth("old").Rates[0].Used; n != 1 || main != 1 || old != 0 {
 		t.Errorf("%d requests; booked are %d of the new pool and %d of the old, want one of the new", n, main, old)
 	}
 }

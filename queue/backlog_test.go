@@ -107,17 +107,17 @@ func TestActualTokens(t *testing.T) {
 		if err := e.Give(ctx, g, false); err != nil {
 			t.Fatal(err)
 		}
-		if d, _ := e.Depth(ctx, c.pool); d.Tokens != c.want {
-			t.Errorf("%s after %d used: %d tokens booked, want %d", c.pool, c.used, d.Tokens, c.want)
+		if d, _ := e.Depth(ctx, c.pool); d.Rates[1].Used != c.want {
+			t.Errorf("%s after %d used: %d tokens booked, want %d", c.pool, c.used, d.Rates[1].Used, c.want)
 		}
 	}
 	j := e.put(e.job("p", "acme", "ann", Async, 200))
 	c := e.claimOne("p", j)
-	if err := c.finish(ctx, Succeeded, Verdict{Used: 50}, ""); err != nil {
+	if err := c.finish(ctx, Succeeded, Verdict{Counted: quota.Counted{Used: 50}}, ""); err != nil {
 		t.Fatal(err)
 	}
-	if d, _ := e.Depth(ctx, "p"); d.Tokens != 850 {
-		t.Errorf("%d tokens booked after a job, want 850", d.Tokens)
+	if d, _ := e.Depth(ctx, "p"); d.Rates[1].Used != 850 {
+		t.Errorf("%d tokens booked after a job, want 850", d.Rates[1].Used)
 	}
 }
 

@@ -109,19 +109,19 @@ type Verdict struct {
 	// Failed means the provider was unreachable or failed the attempt. It counts in
 	// Job.Retries, not against MaxAttempts.
 	Failed bool `json:"failed,omitempty"`
-	// Used is the number of tokens the provider counted; 0 if unknown.
-	Used int64 `json:"used,omitempty"`
+	// Counted is what the provider counted; Used is 0 too if it is unknown.
+	quota.Counted
 }
 
-// used returns the number of tokens the provider counted: 0 if it refused, -1 if unknown.
-func (v Verdict) used() int64 {
+// used returns what the provider counted: nothing if it refused.
+func (v Verdict) used() quota.Counted {
 	switch {
 	case v.Refused:
-		return 0
+		return quota.Counted{}
 	case v.Used > 0:
-		return v.Used
+		return v.Counted
 	}
-	return -1
+	return quota.Counted{Used: -1}
 }
 
 // Claim is a worker's lease on a job. The worker renews it, and cancels the run's context

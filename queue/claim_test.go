@@ -96,7 +96,7 @@ func TestAcquireReplaysItsReply(t *testing.T) {
 			t.Errorf("claim %d differs on replay", i)
 		}
 	}
-	if d, _ := e.Depth(t.Context(), "p"); d.Claims != 2 || d.Requests != 2 || d.Waiting[Async] != 2 {
+	if d, _ := e.Depth(t.Context(), "p"); d.Claims != 2 || d.Rates[0].Used != 2 || d.Waiting[Async] != 2 {
 		t.Errorf("after the replay: %+v", d)
 	}
 }
@@ -148,7 +148,7 @@ func TestReleaseIsIdempotentAndFenced(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if d, _ := e.Depth(ctx, "p"); d.Requests != 0 || d.Waiting[Async] != 2 {
+	if d, _ := e.Depth(ctx, "p"); d.Rates[0].Used != 0 || d.Waiting[Async] != 2 {
 		t.Errorf("after release: %+v", d)
 	}
 	again := e.claimOne("p", j) // back in its place: the head
@@ -235,8 +235,8 @@ func TestPoisonEndsAfterItsAttempts(t *testing.T) {
 	if got.State != Failed || got.Code != "attempts_exhausted" || got.Attempt != 2 || got.Error == nil {
 		t.Errorf("job is %+v", got)
 	}
-	if d, _ := e.Depth(t.Context(), "p"); d.Requests != 1 {
-		t.Errorf("%d requests booked in the last minute, want 1: the third was never made", d.Requests)
+	if d, _ := e.Depth(t.Context(), "p"); d.Rates[0].Used != 1 {
+		t.Errorf("%d requests booked in the last minute, want 1: the third was never made", d.Rates[0].Used)
 	}
 	page, err := e.List(t.Context(), "acme", Filter{}, "", 10)
 	if err != nil || page.More || len(page.Jobs) != 1 || page.Jobs[0].ID != j.ID {

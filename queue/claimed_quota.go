@@ -120,7 +120,7 @@ func (q *claimedQuota) Give(ctx context.Context, call *guard.Call) {
 	if q.grant == nil {
 		return
 	}
-	q.grant.Used = call.Counted()
+	q.grant.Counted = call.Counted()
 	if err := q.queue.quota.Give(ctx, q.grant, unused(call)); err != nil {
 		q.queue.log.WarnContext(ctx, "quota grant not returned, its lease will expire", "pool", q.grant.Pool, "err", err)
 	}
@@ -135,7 +135,7 @@ func unused(call *guard.Call) bool {
 // the call used another pool's quota, or was answered from the response cache.
 func (q *claimedQuota) used(v Verdict, call *guard.Call) Verdict {
 	if call.Plan.Target.Pool != q.claim.Job.Pool || call.Result.Outcome == guard.Cached {
-		v.Unused, v.Used = true, 0
+		v.Unused, v.Counted = true, quota.Counted{}
 	}
 	return v
 }

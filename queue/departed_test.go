@@ -79,7 +79,7 @@ func TestReservedPlaceOfAClaimedJob(t *testing.T) {
 				t.Fatal(err)
 			}
 			d, err := e.Depth(ctx, "p")
-			if err != nil || d.Claims != 0 || d.Requests != 0 || d.Waiting[Interactive] != 0 || e.state(j) != Queued {
+			if err != nil || d.Claims != 0 || d.Rates[0].Used != 0 || d.Waiting[Interactive] != 0 || e.state(j) != Queued {
 				t.Fatalf("depth %+v, %v; the job is %s", d, err, e.state(j))
 			}
 			if got := e.next(); got != "" {

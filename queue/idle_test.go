@@ -119,8 +119,8 @@ func TestNothingBookedNothingBack(t *testing.T) {
 	if err := c.release(ctx, Verdict{Kind: Requeue, Unused: true}, "0"); err != nil {
 		t.Fatal(err)
 	}
-	if d, err := e.Depth(ctx, "p"); err != nil || d.Requests != 1 || d.Tokens != 20 {
-		t.Errorf("%d requests and %d tokens count, %v; want the live call's 1 and 20", d.Requests, d.Tokens, err)
+	if d, err := e.Depth(ctx, "p"); err != nil || d.Rates[0].Used != 1 || d.Rates[1].Used != 20 {
+		t.Errorf("%d requests and %d tokens count, %v; want the live call's 1 and 20", d.Rates[0].Used, d.Rates[1].Used, err)
 	}
 }
 

@@ -174,8 +174,8 @@ func TestStorms(t *testing.T) {
 				t.Errorf("%d calls in the second minute after the storm, want 95 %% of %.0f", done, quota)
 			}
 			d, err := e.Depth(t.Context(), "p")
-			if err != nil || (d.RPM != u.rpm && d.TPM != u.tpm) {
-				t.Errorf("learned %d requests, %d tokens, %v; want %d and %d", d.RPM, d.TPM, err, u.rpm, u.tpm)
+			if err != nil || (d.Rates[0].Limit != u.rpm && d.Rates[1].Limit != u.tpm) {
+				t.Errorf("learned %d requests, %d tokens, %v; want %d and %d", d.Rates[0].Limit, d.Rates[1].Limit, err, u.rpm, u.tpm)
 			}
 			if d.Waiting[Async] == 0 {
 				t.Error("the backlog is empty")

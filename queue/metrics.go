@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -141,13 +143,11 @@ func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.parked, float64(d.Parked))
 		gauge(c.paused, map[bool]float64{true: 1}[d.Paused])
 		gauge(c.blocked, d.Blocked.Seconds())
-		gauge(c.used, float64(d.Requests), "rpm")
-		gauge(c.used, float64(d.Tokens), "tpm")
-		if d.RPM > 0 {
-			gauge(c.quota, float64(d.RPM), "rpm")
-		}
-		if d.TPM > 0 {
-			gauge(c.quota, float64(d.TPM), "tpm")
+		for _, r := range d.Rates {
+			gauge(c.used, float64(r.Used), r.Name)
+			if r.Limit > 0 {
+				gauge(c.quota, float64(r.Limit), r.Name)
+			}
 		}
 		gauge(c.pace, d.Pace)
 		gauge(c.dead, float64(d.Dead))
@@ -178,12 +178,10 @@ type Depth struct {
 	// Blocked is how much longer the provider blocks the pool, or else its model BlockedModel.
 	Blocked      time.Duration
 	BlockedModel string
-	// Requests and Tokens are the quota granted in the sliding minute, as last booked.
-	Requests, Tokens int64
-	// RPM and TPM are the quota in force, configured or learned; 0 is none. Pace is the
-	// fraction of it at which the pool is paced, 0.1 to 1.
-	RPM, TPM int64
-	Pace     float64
+	// Rates are the pool's quotas of a minute. Pace is the fraction of them at which the pool is
+	// paced, 0.1 to 1.
+	Rates Rates
+	Pace  float64
 	// Dead counts the dead letters.
 	Dead int64
 	// Paused means that no job is started, see [Queue.SetPaused].
@@ -193,6 +191,34 @@ type Depth struct {
 // Running returns the number of jobs and live calls that are at the provider or about to
 // be.
 func (d Depth) Running() int64 { return d.Claims + d.Live }
+
+// Rate is a quota of a sliding minute.
+type Rate struct {
+	Name  string `json:"name"`  // rpm, and tpm, or itpm and otpm
+	Used  int64  `json:"used"`  // granted, as last booked
+	Limit int64  `json:"limit"` // in force, configured or learned; 0 is none
+}
+
+// Share returns the used part of the quota; 0 if there is none.
+func (r Rate) Share() float64 {
+	if r.Limit == 0 {
+		return 0
+	}
+	return float64(r.Used) / float64(r.Limit)
+}
+
+// Title returns what the rate counts, in words.
+func (r Rate) Title() string {
+	return map[string]string{"rpm": "Requests", "tpm": "Tokens", "itpm": "Input tokens", "otpm": "Output tokens"}[r.Name]
+}
+
+// Rates are the quotas of a pool: of requests, then of tokens, or of input and of output.
+type Rates []Rate
+
+// Fullest returns the one of which the largest part is used, which calls wait for first.
+func (r Rates) Fullest() Rate {
+	return slices.MaxFunc(r, func(a, b Rate) int { return cmp.Compare(a.Share(), b.Share()) })
+}
 
 // smaller returns the smaller of two quotas, where 0 means none.
 func smaller(a, b int64) int64 {
@@ -212,22 +238,27 @@ func (q *Queue) Depth(ctx context.Context, poolID string) (Depth, error) {
 	if err != nil {
 		return Depth{}, err
 	}
-	w, err := words("depth", reply, 20)
+	w, err := words("depth", reply, 22)
 	if err != nil {
 		return Depth{}, err
 	}
-	var n [21]int64
-	for i := range 20 {
+	var n [23]int64
+	for i := range 22 {
 		n[i+1], _ = strconv.ParseInt(w[i], 10, 64)
 	}
 	d := Depth{
 		Jobs: n[7], Bytes: n[8], Claims: n[9], Parked: n[10],
-		Blocked: time.Duration(n[11]) * time.Microsecond, Requests: n[12], Tokens: n[13],
-		RPM: smaller(p.RPM, n[14]), TPM: smaller(p.TPM, n[15]), Pace: float64(n[16]) / 1000, Dead: n[17], Live: n[18],
+		Blocked: time.Duration(n[11]) * time.Microsecond, Pace: float64(n[16]) / 1000, Dead: n[17], Live: n[18],
 		Paused: n[20] == 1,
 	}
 	if model := time.Duration(n[19]) * time.Microsecond; d.Blocked == 0 && model > 0 {
-		d.Blocked, d.BlockedModel = model, strings.Join(w[20:], " ")
+		d.Blocked, d.BlockedModel = model, strings.Join(w[22:], " ")
+	}
+	tokens := Rate{"tpm", n[13], smaller(p.TPM, n[15])}
+	d.Rates = Rates{{"rpm", n[12], smaller(p.RPM, n[14])}, tokens}
+	if p.Split {
+		d.Rates[1].Name = "itpm"
+		d.Rates = append(d.Rates, Rate{"otpm", n[21], smaller(p.OTPM, n[22])})
 	}
 	copy(d.Waiting[1:], n[1:4])
 	copy(d.WaitingTokens[1:], n[4:7])

@@ -28,6 +28,7 @@ func (p Pool) own(org string) Pool {
 	p.ID = providers.OwnPool(p.ID, org)
 	p.RPM = 0
 	p.TPM = 0
+	p.OTPM = 0
 	p.Concurrency = 0
 	p.FixedQuota = false
 	return p

@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,8 @@ type Pool struct {
 	ID string
 	// The provider's quota, see [quota.Pool].
 	RPM, TPM     int64
+	Split        bool
+	OTPM         int64
 	Concurrency  int
 	FixedQuota   bool
 	ActualTokens bool
@@ -48,7 +51,7 @@ func newPool(p Pool, o Options) (*pool, error) {
 	if base, org := providers.SplitPool(p.ID); !plain(base) || p.ID != base && !plain(org) {
 		return nil, fmt.Errorf("queue: pool %q is not of [a-z0-9_-]", p.ID)
 	}
-	if p.RPM < 0 || p.TPM < 0 || p.Concurrency < 0 || p.MaxAge < 0 || p.ResultTTL < 0 {
+	if p.RPM < 0 || p.TPM < 0 || p.OTPM < 0 || p.Concurrency < 0 || p.MaxAge < 0 || p.ResultTTL < 0 {
 		return nil, fmt.Errorf("queue: pool %q has a negative quota or time", p.ID)
 	}
 	p.MaxJobs = cmp.Or(p.MaxJobs, 100_000)
@@ -56,7 +59,7 @@ func newPool(p Pool, o Options) (*pool, error) {
 	p.MaxAge = cmp.Or(p.MaxAge, 24*time.Hour)
 	p.ResultTTL = cmp.Or(p.ResultTTL, 24*time.Hour)
 	books := quota.Pool{
-		ID: p.ID, RPM: p.RPM, TPM: p.TPM, Concurrency: p.Concurrency, Burst: o.Burst,
+		ID: p.ID, RPM: p.RPM, TPM: p.TPM, Split: p.Split, OTPM: p.OTPM, Concurrency: p.Concurrency, Burst: o.Burst,
 		FixedQuota: p.FixedQuota, ActualTokens: p.ActualTokens, MaxPause: p.MaxPause,
 	}
 	limits := books.Limits()
@@ -70,7 +73,7 @@ func newPool(p Pool, o Options) (*pool, error) {
 		limits: limits,
 		puts: newCoalescedScript("put", putScript,
 			append(append([]any{o.Grace.Microseconds(), schemaVersion}, p.bounds(o)...),
-				append(limits[:4:4], workChannel(p.ID))...)),
+				append(slices.Clone(limits), workChannel(p.ID))...)),
 		starts: newCoalescedScript("start", startScript,
 			append(append([]any{o.MaxAttempts, o.Lease.Microseconds(), ttl, dead, o.DeadLetters}, limits...),
 				o.Grace.Microseconds(), grantMoves.Microseconds())),

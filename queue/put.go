@@ -86,7 +86,7 @@ func (q *Queue) Put(ctx context.Context, j *Job, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if p.TPM > 0 && j.Tokens > p.TPM {
+	if !p.Split && p.TPM > 0 && j.Tokens > p.TPM { // of input, any part may be in a cache
 		return &FullError{Scope: "tokens", Limit: p.TPM}
 	}
 	if err := q.own.announceOwn(ctx, p); err != nil {

@@ -216,7 +216,7 @@ func TestTakeAndGiveAreIdempotent(t *testing.T) {
 	if err != nil || again.At != a.At {
 		t.Errorf("replay: %+v, %v", again, err)
 	}
-	if d, _ := e.Depth(ctx, "p"); d.Requests != 1 || d.Tokens != 50 {
+	if d, _ := e.Depth(ctx, "p"); d.Rates[0].Used != 1 || d.Rates[1].Used != 50 {
 		t.Errorf("booked twice: %+v", d)
 	}
 	refused("huge", 1001, "never")
@@ -226,7 +226,7 @@ func TestTakeAndGiveAreIdempotent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if d, _ := e.Depth(ctx, "p"); d.Requests != 0 || d.Tokens != 0 {
+	if d, _ := e.Depth(ctx, "p"); d.Rates[0].Used != 0 || d.Rates[1].Used != 0 {
 		t.Errorf("after the return of an unused grant: %+v", d)
 	}
 	for i, id := range []string{"c", "d"} {
@@ -269,8 +269,8 @@ func TestSecondGiveReturnsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if d, _ := e.Depth(t.Context(), "p"); d.Requests != 1 {
-		t.Errorf("%d requests booked, want b's", d.Requests)
+	if d, _ := e.Depth(t.Context(), "p"); d.Rates[0].Used != 1 {
+		t.Errorf("%d requests booked, want b's", d.Rates[0].Used)
 	}
 }
 
@@ -330,8 +330,8 @@ func TestOldBookingIsNotFresh(t *testing.T) {
 	if late := take(); micros(late.At) != now {
 		t.Errorf("taken at %s, booked at %s", now, micros(late.At))
 	}
-	if d, _ := e.Depth(t.Context(), "p"); d.Requests != 2 {
-		t.Errorf("%d requests booked, want one for each try", d.Requests)
+	if d, _ := e.Depth(t.Context(), "p"); d.Rates[0].Used != 2 {
+		t.Errorf("%d requests booked, want one for each try", d.Rates[0].Used)
 	}
 	if open := e.rdb.ZCard(t.Context(), e.settings.pools()["p"].keys[1]).Val(); open != 1 {
 		t.Errorf("%d open calls", open)

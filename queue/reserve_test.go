@@ -239,8 +239,8 @@ func TestNeverUnderTheLearnedQuota(t *testing.T) {
 		t.Errorf("a job: %v", err)
 	}
 	c := e.claimOne("p", before)
-	if d, err := e.Depth(ctx, "p"); err != nil || c.never != 10_000 || d.Tokens != 0 {
-		t.Errorf("the job that waited: never %d, %d tokens booked, %v", c.never, d.Tokens, err)
+	if d, err := e.Depth(ctx, "p"); err != nil || c.never != 10_000 || d.Rates[1].Used != 0 {
+		t.Errorf("the job that waited: never %d, %d tokens booked, %v", c.never, d.Rates[1].Used, err)
 	}
 	w := NewWorker(e.Queue, func(context.Context, *Claim) Verdict { t.Error("it ran"); return Verdict{} }, WorkerOptions{})
 	w.run(ctx, c)

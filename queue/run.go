@@ -314,7 +314,7 @@ func stoppable(ctx context.Context) (context.Context, func()) {
 // verdict judges a started attempt by how its call ended.
 func (r *runner) verdict(ctx context.Context, c *Claim, call *guard.Call, err error) Verdict {
 	result := &call.Result
-	v := Verdict{Status: result.Status, Used: call.Counted()}
+	v := Verdict{Status: result.Status, Counted: call.Counted()}
 	var busy *guard.BusyError
 	var failure *guard.FailureError
 	var stopped *guard.StoppedError

@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func TestTakeIsAsTheLibrary(t *testing.T) {
 				})
 			case 4:
 				both("observe", func(p *pool, _ *redisconn.Script) string {
-					return eval(observeScript, p.keys[:1], append([]any{"m", 1000, flag(i%9 == 0), -1, 900_000, 800_000, 1_000_000, -1, -1, -1}, append(p.limits[:4:4], "", 300_000_000, "all", "aaa")...)...)
+					return eval(observeScript, p.keys[:1], append([]any{"m", 1000, flag(i%9 == 0), -1, 900_000, 800_000, 1_000_000, -1, -1, -1, -1, -1, -1}, append(slices.Clone(p.limits), "", 300_000_000, "all", "aaa")...)...)
 				})
 			}
 			both("depth", func(p *pool, _ *redisconn.Script) string { return eval(depthScript, p.with(tasks.PausedKey(p.ID))) })

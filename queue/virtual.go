@@ -76,7 +76,7 @@ func Lane(key, model string) string { return lane(key, model) }
 
 // Take is [quota.Quota.Take]. The error is a *quota.BusyError.
 func (v *Virtual) Take(now int64, flow Flow, tokens int64, priority quota.Priority) (VirtualGrant, error) {
-	if v.pool.TPM > 0 && tokens > v.pool.TPM {
+	if !v.pool.Split && v.pool.TPM > 0 && tokens > v.pool.TPM {
 		return VirtualGrant{}, &quota.BusyError{Reason: "never", Never: true, Limit: v.pool.TPM}
 	}
 	q := v.quota
@@ -141,7 +141,7 @@ func (v *Virtual) settle(now, at, tokens int64, unused bool, used int64) {
 // Put is [Queue.Put]; lane is what [Lane] returns for the job's key and model. The error is
 // a *FullError if the pool has no room for the job.
 func (v *Virtual) Put(now int64, j *VirtualJob, lane string) error {
-	if v.pool.TPM > 0 && j.Tokens > v.pool.TPM {
+	if !v.pool.Split && v.pool.TPM > 0 && j.Tokens > v.pool.TPM {
 		return &FullError{Scope: "tokens", Limit: v.pool.TPM}
 	}
 	names := j.Flow.scopes()

@@ -252,8 +252,8 @@ func (w *twins) finish(ctx context.Context) error {
 	}
 	unused, used := w.rng.IntN(6) == 0, w.rng.Int64N(c.twin.Tokens*2+1)
 	w.note("finish %s used %d unused %v", c.real.id, used, unused)
-	v := Verdict{Unused: unused, Used: used}
-	w.v.Finish(w.us(), c.twin, unused, v.used())
+	v := Verdict{Unused: unused, Counted: quota.Counted{Used: used}}
+	w.v.Finish(w.us(), c.twin, unused, v.used().Used)
 	return c.real.finish(ctx, Succeeded, v, "")
 }
 

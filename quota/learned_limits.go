@@ -7,6 +7,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,6 +42,7 @@ type refusal struct {
 	refused string        // as in lua/observe.lua
 	scope   string        // as in lua/observe.lua
 	wait    time.Duration // that it asks for; negative: none
+	longest time.Duration // of a refusal of the account: what it pauses for
 	known   bool          // it was observed before
 }
 
@@ -69,13 +71,17 @@ func refusalOf(a *Head, now time.Time) refusal {
 		r.scope = "all"
 	}
 	if account {
-		r.scope = "account"
+		r.scope, r.longest = "account", AccountPause
+	}
+	if !fromHead && wire.SpentMonth(a.Status, a.Body) {
+		year, month, _ := now.UTC().Date()
+		r.longest = time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC).Sub(now)
 	}
 	return r
 }
 
 // AccountPause is how long a pool is left alone if its account has no money or its credential is
-// refused. Then one call is tried.
+// refused. Then one call is tried. If it has used up its month, that is on the first of the next one, 00:00 UTC.
 const AccountPause = time.Hour
 
 // How often this process reports unchanged limits to the others: every reportEvery, or
@@ -87,8 +93,8 @@ const (
 
 // report is what this process last reported of a pool and model.
 type report struct {
-	requests, tokens int64 // limits
-	at               time.Time
+	requests, tokens, output int64 // limits
+	at                       time.Time
 }
 
 // reports holds the last reports, for at most 1,000 pools and models.
@@ -99,11 +105,12 @@ type reports struct {
 
 // due reports whether an answer contains something new.
 func (s *reports) due(pool string, a *Head, l wire.RateLimits) bool {
-	if l.Requests.Limit <= 0 && l.Tokens.Limit <= 0 {
+	limits := []wire.RateLimit{l.Requests, l.Tokens, l.Output}
+	if !slices.ContainsFunc(limits, func(one wire.RateLimit) bool { return one.Limit > 0 }) {
 		return false
 	}
 	every := reportEvery
-	for _, limit := range []wire.RateLimit{l.Requests, l.Tokens} {
+	for _, limit := range limits {
 		if limit.Remaining >= 0 && limit.Remaining < limit.Limit/20 {
 			every = lowEvery
 		}
@@ -111,14 +118,15 @@ func (s *reports) due(pool string, a *Head, l wire.RateLimits) bool {
 	name, now := pool+" "+a.Model, time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last := s.last[name]
-	if last.requests == l.Requests.Limit && last.tokens == l.Tokens.Limit && now.Sub(last.at) < every {
+	last, next := s.last[name], report{l.Requests.Limit, l.Tokens.Limit, l.Output.Limit, now}
+	same := last.requests == next.requests && last.tokens == next.tokens && last.output == next.output
+	if same && now.Sub(last.at) < every {
 		return false
 	}
 	if s.last == nil || len(s.last) > 1000 {
 		s.last = make(map[string]report)
 	}
-	s.last[name] = report{l.Requests.Limit, l.Tokens.Limit, now}
+	s.last[name] = next
 	return true
 }
 
@@ -149,15 +157,15 @@ func (q *Quota) Observe(ctx context.Context, poolID string, a Head) (time.Durati
 const leastRest = time.Second
 
 func (q *Quota) observe(ctx context.Context, p *pool, a Head, says refusal) (time.Duration, error) {
-	limits := wire.ParseRateLimits(a.Header, time.Now())
-	if p.FixedQuota {
-		none := wire.RateLimit{Limit: -1, Remaining: -1, Reset: -1}
-		limits = wire.RateLimits{Requests: none, Tokens: none}
+	limits := wire.NoLimits
+	switch {
+	case p.FixedQuota:
+	case p.Split:
+		limits = wire.ParseSplitLimits(a.Header, time.Now())
+	default:
+		limits = wire.ParseRateLimits(a.Header, time.Now())
 	}
-	longest := p.MaxPause
-	if says.scope == "account" {
-		longest = AccountPause
-	}
+	longest := cmp.Or(says.longest, p.MaxPause)
 	says.wait = min(says.wait, longest+time.Second) // longer than allowed is all that the script has to know
 	due := q.reports.due(p.ID, &a, limits) || says.refused == "1" || says.refused == "0" && q.tries(p.ID)
 	if !due || says.known {
@@ -172,6 +180,7 @@ func (q *Quota) observe(ctx context.Context, p *pool, a Head, says refusal) (tim
 		modelCode(a.Model), max(time.Since(a.Sent), 0).Microseconds(), says.refused, max(says.wait.Microseconds(), -1),
 		limits.Requests.Limit, limits.Requests.Remaining, resetOf(limits.Requests),
 		limits.Tokens.Limit, limits.Tokens.Remaining, resetOf(limits.Tokens),
+		limits.Output.Limit, limits.Output.Remaining, resetOf(limits.Output),
 	}, p.limits...)
 	args = append(args, a.Model, longest.Microseconds(), says.scope, modelCode(cmp.Or(a.Name, a.Model))[:3])
 	reply, err := q.eval(ctx, "observe", observeScript, p.takes[:1], args...)

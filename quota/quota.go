@@ -40,6 +40,10 @@ type Pool struct {
 	// requests. 0 is unlimited.
 	RPM, TPM    int64
 	Concurrency int
+	// Split means that the provider counts input and output apart: TPM is that of the input, without what
+	// is read from a prompt cache, and OTPM that of the output, as it is produced.
+	Split bool
+	OTPM  int64
 	// Burst is the part of a minute's quota, per mille, that may be used immediately
 	// after a pause. It never lifts the cap per sliding minute.
 	Burst int
@@ -140,9 +144,14 @@ const DefaultMaxPause = 5 * time.Minute
 // writes "quota" and "slots"; the others belong to the waiting jobs.
 func Key(pool, name string) string { return "lg:{" + pool + "}:" + name }
 
-// Limits returns the arguments of quota_limits in quota.lua: requests, tokens, open
-// requests and the burst per mille.
-func (p Pool) Limits() []any { return []any{p.RPM, p.TPM, p.Concurrency, p.Burst} }
+// Limits returns the arguments of quota_limits in quota.lua.
+func (p Pool) Limits() []any {
+	output := int64(-1)
+	if p.Split {
+		output = p.OTPM
+	}
+	return []any{p.RPM, p.TPM, p.Concurrency, p.Burst, output}
+}
 
 // Run renews the leases of this process's grants until ctx is done; it then returns nil. It
 // tolerates an unavailable Redis.

@@ -41,9 +41,8 @@ type Grant struct {
 	// Pool and ID (the call id) name the grant; Tokens is what it booked.
 	Pool, ID string
 	Tokens   int64
-	// Used is how many tokens the provider counted, negative if unknown. Set it before
-	// Give if the provider counts actual tokens.
-	Used int64
+	// Counted is what the provider counted. Set it before Give if it counts actual tokens.
+	Counted
 	// At is when it was granted, in Unix microseconds of the pool's time.
 	At string
 
@@ -51,6 +50,13 @@ type Grant struct {
 	free  bool // the pool has no quota, so it does not go stale
 	ended bool
 	share bool // of this process's share; not known to Redis
+}
+
+// Counted is what a provider counted of a call, in tokens.
+type Counted struct {
+	Used   int64 `json:"used,omitempty"`   // input and output; negative: unknown
+	Cached int64 `json:"cached,omitempty"` // the part of it that was read from a prompt cache
+	Output int64 `json:"output,omitempty"` // the part of it that is output
 }
 
 // Age returns how long ago the grant was made.
@@ -72,7 +78,7 @@ func (g *Grant) Permit() error {
 type BusyError struct {
 	// Wait suggests when to retry; 0 if Never.
 	Wait time.Duration
-	// Reason is one of blocked, rpm, tpm, concurrency, flow (its own user has waiting
+	// Reason is one of blocked, rpm, tpm, itpm, otpm, concurrency, flow (its own user has waiting
 	// jobs, which it may not overtake), priority (jobs of higher priority wait for quota)
 	// and never.
 	Reason string
@@ -114,7 +120,7 @@ func (q *Quota) Take(ctx context.Context, r Request) (*Grant, error) {
 
 // newGrant returns the grant for a request made now.
 func newGrant(p *pool, r Request) *Grant {
-	return &Grant{Pool: p.ID, ID: r.ID, Tokens: max(r.Tokens, 0), Used: -1, born: time.Now()}
+	return &Grant{Pool: p.ID, ID: r.ID, Tokens: max(r.Tokens, 0), Counted: Counted{Used: -1}, born: time.Now()}
 }
 
 // takeArgs returns the ARGV listed in lua/take.lua.
@@ -199,7 +205,7 @@ func (q *Quota) Give(ctx context.Context, g *Grant, unused bool) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveTimeout)
 	defer cancel()
-	args := append([]any{g.ID, g.At, g.Tokens, p.Use(unused, g.Used)}, p.limits...)
+	args := append([]any{g.ID, g.At, g.Tokens, p.Use(unused, g.Counted)}, p.limits...)
 	_, err = q.eval(ctx, "give", giveScript, p.takes[:2], args...)
 	return err
 }
@@ -214,7 +220,7 @@ func (q *Quota) giveHere(p *pool, g *Grant, unused bool) bool {
 		q.giveShare(p, g)
 		return true
 	}
-	plain := p.Use(unused, g.Used) == AsBooked
+	plain := p.Use(unused, g.Counted) == AsBooked
 	if !plain || !q.forgets.Load() || p.Concurrency > 0 && p.Concurrency < plenty {
 		return false
 	}
@@ -231,14 +237,15 @@ func (q *Quota) giveHere(p *pool, g *Grant, unused bool) bool {
 // AsBooked means that a grant counts as booked.
 const AsBooked = "booked"
 
-// Use returns how a grant was used, for quota_settle in quota.lua. used is how many tokens
-// the provider counted, negative if unknown.
-func (p Pool) Use(unused bool, used int64) string {
+// Use returns how a grant was used, for quota_settle in quota.lua.
+func (p Pool) Use(unused bool, c Counted) string {
 	switch {
 	case unused:
 		return "unused"
-	case p.ActualTokens && used >= 0:
-		return strconv.FormatInt(used, 10)
+	case p.Split && c.Used >= 0:
+		return fmt.Sprintf("%d,%d", max(c.Used-c.Cached-c.Output, 0), max(c.Output, 0))
+	case p.ActualTokens && c.Used >= 0:
+		return strconv.FormatInt(c.Used, 10)
 	}
 	return AsBooked
 }

@@ -20,6 +20,8 @@ type QueuePool struct {
 	MaxJobs     int              `json:"max_jobs"`
 	RPM         QueueQuota       `json:"rpm"`
 	TPM         QueueQuota       `json:"tpm"`
+	ITPM        *QueueQuota      `json:"itpm,omitempty"` // with OTPM instead of TPM: they count apart
+	OTPM        *QueueQuota      `json:"otpm,omitempty"`
 	Concurrency int              `json:"concurrency"` // 0: no limit
 	Paused      bool             `json:"paused"`      // no job is started
 	Blocked     float64          `json:"blocked_seconds"`
@@ -73,8 +75,14 @@ func viewPool(ctx context.Context, o *queue.Queue, p queue.Pool, wanted func(org
 	v := QueuePool{
 		Dead: d.Dead, Pool: p.ID, Waiting: map[string]int64{}, Running: d.Running(), Jobs: d.Jobs, Bytes: d.Bytes,
 		MaxJobs: p.MaxJobs,
-		RPM:     QueueQuota{d.Requests, p.RPM}, TPM: QueueQuota{d.Tokens, p.TPM}, Concurrency: p.Concurrency,
+		RPM:     QueueQuota{d.Rates[0].Used, p.RPM}, Concurrency: p.Concurrency,
 		Paused: d.Paused, Blocked: d.Blocked.Seconds(), Model: d.BlockedModel, Flows: []QueueFlow{}, Parked: []QueueParked{},
+	}
+	tokens := QueueQuota{d.Rates[1].Used, p.TPM}
+	if p.Split {
+		v.ITPM, v.OTPM = &tokens, &QueueQuota{d.Rates[2].Used, p.OTPM}
+	} else {
+		v.TPM = tokens
 	}
 	for class := queue.Interactive; class <= queue.Batch; class++ {
 		v.Waiting[class.String()] = d.Waiting[class]

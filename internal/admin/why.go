@@ -184,6 +184,11 @@ func (h *whyHandler) explainJob(c *call, q *queue.Queue, j *queue.Job) (*Why, er
 		w.WaitsFor = "pause"
 		w.Reason = fmt.Sprintf("Pool %s is paused. To start its jobs: llmguard queue resume %s", j.Pool, j.Pool)
 	}
+	full := d.Rates.Fullest()
+	if w.WaitsFor == "quota" && full.Limit > 0 {
+		const text = " Its tightest quota is %s: %d of %d used in the last minute."
+		w.Reason += fmt.Sprintf(text, full.Name, full.Used, full.Limit)
+	}
 	w.before, err = h.aheadOf(c, q, j, w.sameAddress)
 	return w, err
 }

@@ -130,7 +130,7 @@ func upstreams(c *config.Config) (*providers.Set, error) {
 			up.Headers.Set("OpenAI-Project", p.Project)
 		}
 		for _, pool := range p.Pools {
-			up.Pools = append(up.Pools, providers.Pool{ID: pool.ID, Models: pool.Models})
+			up.Pools = append(up.Pools, providers.Pool{ID: pool.ID, Models: pool.Models, Split: p.Splits(&pool)})
 		}
 		out = append(out, up)
 	}
@@ -153,8 +153,9 @@ func (s *settings) addPools(c *config.Config) {
 	for _, p := range c.Providers {
 		for _, pool := range p.Pools {
 			s.pools = append(s.pools, queue.Pool{
-				ID: pool.ID, RPM: pool.RPM, TPM: pool.TPM, Concurrency: pool.Concurrency,
-				MaxJobs: pool.MaxJobs, MaxBytes: int64(pool.MaxBytes), MaxAge: pool.MaxAge,
+				ID: pool.ID, RPM: pool.RPM, TPM: max(pool.TPM, pool.ITPM), Split: p.Splits(&pool), OTPM: pool.OTPM,
+				Concurrency: pool.Concurrency,
+				MaxJobs:     pool.MaxJobs, MaxBytes: int64(pool.MaxBytes), MaxAge: pool.MaxAge,
 				ResultTTL: c.Queue.ResultTTL, FixedQuota: !pool.LearnQuota, ActualTokens: pool.TPMCounting == "actual",
 				MaxPause: pool.MaxPause,
 			})

@@ -104,7 +104,7 @@ providers:
     idle_timeout: 3s
     models: [gpt-4.1-nano]
     model_map: {smart: gpt-4o}
-    pools: [{id: big, models: ["gpt-4*"], rpm: 5, tpm: 6, tpm_counting: actual, learn_quota: false, concurrency: 7, max_jobs: 8, max_bytes: 9KB, max_age: 10s, max_pause: 30s, worker_concurrency: 11}, {id: rest}]
+    pools: [{id: big, models: ["gpt-4*"], rpm: 5, tpm: 6, tpm_counting: actual, learn_quota: false, concurrency: 7, max_jobs: 8, max_bytes: 9KB, max_age: 10s, max_pause: 30s, worker_concurrency: 11}, {id: rest, itpm: 12, otpm: 13}]
 orgs:
   - id: acme
     models: ["gpt-*"]
@@ -169,7 +169,7 @@ func TestConvertProvider(t *testing.T) {
 
 func TestConvertPools(t *testing.T) {
 	s, _ := convertAll(t)
-	if p := s.pools[0]; p.ID != "big" || p.RPM != 5 || p.TPM != 6 || p.Concurrency != 7 || p.MaxJobs != 8 || p.MaxBytes != 9000 || p.MaxAge != 10*time.Second || p.MaxPause != 30*time.Second || p.ResultTTL != 20*time.Second || s.workers["big"] != 11 || !p.FixedQuota || !p.ActualTokens || s.pools[1].FixedQuota || s.pools[1].ActualTokens || len(s.pools) != 2 {
+	if p := s.pools[0]; p.ID != "big" || p.RPM != 5 || p.TPM != 6 || p.Concurrency != 7 || p.MaxJobs != 8 || p.MaxBytes != 9000 || p.MaxAge != 10*time.Second || p.MaxPause != 30*time.Second || p.ResultTTL != 20*time.Second || s.workers["big"] != 11 || !p.FixedQuota || !p.ActualTokens || s.pools[1].FixedQuota || s.pools[1].ActualTokens || len(s.pools) != 2 || p.Split || p.OTPM != 0 || s.pools[1].TPM != 12 || !s.pools[1].Split || s.pools[1].OTPM != 13 {
 		t.Errorf("got pools %+v, want what the file says", s.pools)
 	}
 }

@@ -53,7 +53,7 @@ func queueTable(w io.Writer, views []admin.QueuePool, most int) error {
 	for i := range views {
 		v := &views[i]
 		g.add(v.Pool, whole(v.Waiting["interactive"]), whole(v.Waiting["async"]), whole(v.Waiting["batch"]), whole(v.Running),
-			quotaText(v.RPM), quotaText(v.TPM), pauseText(v), strconv.Itoa(len(v.Parked)), span(v.Oldest), whole(v.Dead))
+			quotaText(v.RPM), tokensText(v), pauseText(v), strconv.Itoa(len(v.Parked)), span(v.Oldest), whole(v.Dead))
 	}
 	if err := g.write(w); err != nil {
 		return err
@@ -64,6 +64,14 @@ func queueTable(w io.Writer, views []admin.QueuePool, most int) error {
 		}
 	}
 	return nil
+}
+
+// tokensText formats the use of a pool's tokens; of input and output if they count apart.
+func tokensText(v *admin.QueuePool) string {
+	if v.ITPM == nil {
+		return quotaText(v.TPM)
+	}
+	return quotaText(*v.ITPM) + " in, " + quotaText(*v.OTPM) + " out"
 }
 
 // quotaText formats the use of a quota: 40/60.

@@ -121,8 +121,8 @@ func (p *Process) by(name, key string) map[string]float64 {
 // Hash returns a hash that identifies the process's configuration file.
 func (p *Process) Hash() float64 { return p.sum("config_hash") }
 
-// Quota is the configured quota of a pool; 0 means unlimited.
-type Quota struct{ RPM, TPM int64 }
+// Quota is the configured quota of a pool, by the name of its rate; 0 means unlimited.
+type Quota map[string]int64
 
 // Look adds problems with the process, and with shared state as far as it reports that.
 // quotas are the configured quotas, by pool.
@@ -263,10 +263,7 @@ func (l *look) queues(quotas map[string]Quota) {
 func (l *look) quotas(quotas map[string]Quota) {
 	for _, m := range l.samples["quota_limit"] {
 		pool, which, now := label(m, "pool"), label(m, "limit"), value(m)
-		configured := float64(quotas[pool].RPM)
-		if which == "tpm" {
-			configured = float64(quotas[pool].TPM)
-		}
+		configured := float64(quotas[pool][which])
 		if now > 0 && configured > now {
 			l.Add(Warning, fmt.Sprintf("pool %s: the provider allows %.0f %s, not the configured %.0f", pool, now, which,
 				configured), "The smaller value applies. Set it in the file, or request more from the provider.")

@@ -102,7 +102,7 @@ queue_oldest_seconds{pool="a",class="batch"} 600
 queue_oldest_seconds{pool="b",class="batch"} 600`},
 	} {
 		var r Report
-		process(t, 200, "ready", tc.metrics).Look(&r, map[string]Quota{"p": {RPM: 500, TPM: 100_000}})
+		process(t, 200, "ready", tc.metrics).Look(&r, map[string]Quota{"p": {"rpm": 500, "tpm": 100_000}})
 		if got := summary(t, r.Findings); !matches(got, tc.want) {
 			t.Errorf("%s: got %s, want %s", tc.metrics, got, tc.want)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/queue"
 )
 
 // row is a line of a list, with what it refers to.
@@ -42,7 +43,7 @@ func (m *Model) columnsOf(tab Tab) []column {
 		return []column{
 			left("pool", 0), right("connected", 0), right("async", 0), right("batch", 0), right("running", 0),
 			right("paused", 2), right("dead", 1),
-			right("rpm", 4), right("tpm", 5), left(use, 0), right("pace", 6), right("blocked", 3),
+			right("rpm", 4), right("tpm", 5), left(use, 0), left("tightest", 4), right("pace", 6), right("blocked", 3),
 		}
 	case tab == Calls:
 		return []column{
@@ -243,7 +244,7 @@ func (m *Model) poolRows() []row {
 	slices.SortStableFunc(list, func(a, b Pool) int {
 		switch m.sortOf(Pools) {
 		case "quota":
-			return cmp.Compare(quota(&b), quota(&a))
+			return cmp.Compare(b.Rates.Fullest().Share(), a.Rates.Fullest().Share())
 		case "name":
 			return cmp.Compare(a.ID, b.ID)
 		}
@@ -252,17 +253,16 @@ func (m *Model) poolRows() []row {
 	out := make([]row, 0, len(list))
 	for i := range list {
 		p := &list[i]
-		of := func(used, limit int64) string {
-			if limit == 0 {
-				return figures.Compact(used)
-			}
-			return figures.Compact(used) + "/" + figures.Compact(limit)
+		full := p.Rates.Fullest()
+		tightest := ""
+		if full.Limit > 0 {
+			tightest = full.Name
 		}
-		out = append(out, row{share: quota(p), cells: []string{
+		out = append(out, row{share: full.Share(), cells: []string{
 			escape.Text(p.ID), figures.Compact(p.Waiting["interactive"]), figures.Compact(p.Waiting["async"]),
 			figures.Compact(p.Waiting["batch"]),
 			figures.Compact(p.Running), figures.Compact(p.Parked),
-			figures.Compact(p.Dead), of(p.Requests, p.RPM), of(p.Tokens, p.TPM), bar(quota(p)),
+			figures.Compact(p.Dead), rates(p.Rates[:1]), rates(p.Rates[1:]), bar(full.Share()), tightest,
 			fmt.Sprintf("%.0f%%", 100*p.Pace),
 			brief(p.Blocked),
 		}})
@@ -270,15 +270,18 @@ func (m *Model) poolRows() []row {
 	return out
 }
 
-// quota returns the use of the tighter quota; 0 if there is none.
-func quota(p *Pool) float64 {
-	share := func(used, limit int64) float64 {
-		if limit == 0 {
-			return 0
+// rates formats the use of quotas: 3/60, or 10/500 in 2/80 out.
+func rates(list queue.Rates) string {
+	var out []string
+	for _, r := range list {
+		text := figures.Compact(r.Used)
+		if r.Limit > 0 {
+			text += "/" + figures.Compact(r.Limit)
 		}
-		return float64(used) / float64(limit)
+		text += map[string]string{"itpm": " in", "otpm": " out"}[r.Name]
+		out = append(out, text)
 	}
-	return max(share(p.Requests, p.RPM), share(p.Tokens, p.TPM))
+	return strings.Join(out, " ")
 }
 
 func (m *Model) callRows() []row {

@@ -206,7 +206,7 @@ func pools(ctx context.Context, q *queue.Queue, snap *Snapshot) error {
 		}
 		one := Pool{
 			ID: p.ID, Waiting: map[string]int64{}, Running: d.Running(), Parked: d.Parked, Dead: d.Dead,
-			Requests: d.Requests, RPM: d.RPM, Tokens: d.Tokens, TPM: d.TPM, Pace: d.Pace, Blocked: d.Blocked,
+			Rates: d.Rates, Pace: d.Pace, Blocked: d.Blocked,
 		}
 		for class := queue.Interactive; class <= queue.Batch; class++ {
 			one.Waiting[class.String()] = d.Waiting[class]

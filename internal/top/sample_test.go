@@ -100,7 +100,7 @@ func TestSample(t *testing.T) {
 	if l := s.Users[1].Limits; len(l) != 1 || l[0].Used != 10_000_000 {
 		t.Errorf("limits of bob, who spends most after her: %+v", l)
 	}
-	if p := s.Pools; len(p) != 1 || p[0].ID != "gpt" || p[0].RPM != 60 {
+	if p := s.Pools; len(p) != 1 || p[0].ID != "gpt" || p[0].Rates[0].Limit != 60 {
 		t.Errorf("pools %+v", p)
 	}
 

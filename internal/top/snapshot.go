@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/queue"
 )
 
 // Span is the period of current activity: calls that ended within it are counted.
@@ -92,17 +93,14 @@ func (l *Limit) Share() float64 { return float64(l.Used) / float64(max(l.Amount,
 
 // Pool is a pool of the queue.
 type Pool struct {
-	ID       string           `json:"pool"`
-	Waiting  map[string]int64 `json:"waiting"` // by class
-	Running  int64            `json:"running"`
-	Parked   int64            `json:"parked"`
-	Dead     int64            `json:"dead_letters"`
-	Requests int64            `json:"rpm_used"`
-	RPM      int64            `json:"rpm"` // effective quota, configured or learned; 0: none
-	Tokens   int64            `json:"tpm_used"`
-	TPM      int64            `json:"tpm"`
-	Pace     float64          `json:"pace"` // fraction of the quota used for pacing, 0.1 to 1
-	Blocked  time.Duration    `json:"blocked_ns"`
+	ID      string           `json:"pool"`
+	Waiting map[string]int64 `json:"waiting"` // by class
+	Running int64            `json:"running"`
+	Parked  int64            `json:"parked"`
+	Dead    int64            `json:"dead_letters"`
+	Rates   queue.Rates      `json:"rates"`
+	Pace    float64          `json:"pace"` // fraction of the quota used for pacing, 0.1 to 1
+	Blocked time.Duration    `json:"blocked_ns"`
 }
 
 func (p *Pool) waiting() (n int64) {

@@ -10,6 +10,8 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
+
+	"github.com/llmguard/llmguard/queue"
 )
 
 // terminal is a live view of fixed figures, without a terminal.
@@ -133,9 +135,9 @@ func fixed() *Snapshot {
 			{Org: "alpha", User: "bob", Calls: 7, Cost: 5e8, Today: 2e9},
 		},
 		Pools: []Pool{
-			{ID: "small", Waiting: map[string]int64{"interactive": 1, "async": 2, "batch": 3}, Running: 4, Parked: 5, Dead: 6, Requests: 59, RPM: 60, Tokens: 10, TPM: 1000, Pace: 0.5, Blocked: 61 * time.Second},
-			{ID: "large", Waiting: map[string]int64{"batch": 20_000}, Requests: 5, Tokens: 900, TPM: 1000, Pace: 1},
-			{ID: "free", Pace: 1},
+			{ID: "small", Waiting: map[string]int64{"interactive": 1, "async": 2, "batch": 3}, Running: 4, Parked: 5, Dead: 6, Rates: queue.Rates{{Name: "rpm", Used: 59, Limit: 60}, {Name: "itpm", Used: 10, Limit: 1000}, {Name: "otpm", Used: 2, Limit: 0}}, Pace: 0.5, Blocked: 61 * time.Second},
+			{ID: "large", Waiting: map[string]int64{"batch": 20_000}, Rates: queue.Rates{{Name: "rpm", Used: 5, Limit: 0}, {Name: "tpm", Used: 900, Limit: 1000}}, Pace: 1},
+			{ID: "free", Rates: queue.Rates{{Name: "rpm", Used: 0, Limit: 0}, {Name: "tpm", Used: 0, Limit: 0}}, Pace: 1},
 		},
 		Slow: []Ended{
 			{Call: "c1", At: three.Add(-3 * time.Second), Org: "alpha", User: "zoe", Model: "m1", Waited: 60 * time.Second, Took: time.Second, Cost: 1e6, Status: 200},

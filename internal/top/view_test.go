@@ -47,9 +47,9 @@ func TestScreenAt200x50(t *testing.T) {
 			"alpha bob 7 0 $0.5000 $2.00 0 0",
 		},
 		"3": {
-			"pool connected async batch running paused dead rpm tpm use pace blocked",
-			"large 0 0 20.0k 0 0 0 5 900/1000 █████████░ 90% 100% -",
-			"small 1 2 3 4 5 6 59/60 10/1000 ██████████ 98% 50% 1m 1s",
+			"pool connected async batch running paused dead rpm tpm use tightest pace blocked",
+			"large 0 0 20.0k 0 0 0 5 900/1000 █████████░ 90% tpm 100% -",
+			"small 1 2 3 4 5 6 59/60 10/1000 in 2 out ██████████ 98% rpm 50% 1m 1s",
 			"free 0 0 0 0 0 0 0 0 ░░░░░░░░░░ 0% 100% -",
 		},
 		"4": {

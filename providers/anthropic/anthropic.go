@@ -68,6 +68,9 @@ func (Dialect) Wires(*url.URL) []wire.Endpoint { return []wire.Endpoint{wire.Mes
 // Batches implements dialect.Dialect. Anthropic's has another form.
 func (Dialect) Batches() bool { return false }
 
+// SplitsQuota implements dialect.Dialect.
+func (Dialect) SplitsQuota() bool { return true }
+
 // Settings implements dialect.Dialect.
 func (Dialect) Settings() []string { return []string{"strict"} }
 

@@ -46,6 +46,8 @@ type Dialect interface {
 	Wires(base *url.URL) []wire.Endpoint
 	// Batches reports whether the provider has OpenAI's Batch API.
 	Batches() bool
+	// SplitsQuota reports whether the provider has separate quotas of input and output tokens.
+	SplitsQuota() bool
 	// Region is the region that a host of the provider names, or "".
 	Region(base *url.URL) string
 	// Names are words that identify the account, beside its credential and its URL. They are removed from errors.

@@ -103,6 +103,9 @@ var ChatOnly = []wire.Endpoint{wire.ChatCompletions}
 // Batches implements dialect.Dialect.
 func (Dialect) Batches() bool { return true }
 
+// SplitsQuota implements dialect.Dialect.
+func (Dialect) SplitsQuota() bool { return false }
+
 // Region returns eu for eu.api.openai.com.
 func (Dialect) Region(base *url.URL) string {
 	region, regional := strings.CutSuffix(base.Hostname(), "."+host)

@@ -53,6 +53,7 @@ func list() []check {
 		{"models that are not served or priced", "models", needModels, models},
 		{"old prices", "prices", needModels, oldPrices},
 		{"pools without calls", "config", needFile, poolsWithoutCalls},
+		{"quotas of input and output", "config", needFile, mergedQuotas},
 		{"version segment of base URLs", "config", needFile, accounts},
 		{"expired keys", "config", needFile, expiredKeys},
 		{"downgrades that cannot be served", "config", needFile, downgrades},

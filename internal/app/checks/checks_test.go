@@ -128,6 +128,9 @@ func TestFile(t *testing.T) {
 	}
 	const fromEnv = `, api_key: "${PROVIDER_KEY}"`
 	pools := func(list string) string { return at("https://api.openai.com/v1", ", pools: ["+list+"]") }
+	claude := func(quotas string) string {
+		return at("https://api.anthropic.com/v1", ", kind: anthropic, pools: [{id: claude, "+quotas+"}]")
+	}
 	two := "providers: [{id: p, base_url: https://a.example/v1}, {id: q, base_url: https://b.example/v1}]\n"
 	orgs := func(list string) string { return provider + "orgs: [" + list + "]\n" }
 	user := func(id, ofKey, more string) string {
@@ -145,25 +148,27 @@ func TestFile(t *testing.T) {
 		text string
 		want []string
 	}{
-		"an ordinary file":            {good, nil},
-		"a pool behind a catch-all":   {pools(`{id: all, models: ["*"]}, {id: gpt, models: ["gpt-*"]}`), []string{"warning providers[0].pools[1]: "}},
-		"a pool behind a wider one":   {pools(`{id: gpt, models: ["gpt-*"]}, {id: mini, models: [gpt-4o-mini, "gpt-5*"]}`), []string{"warning providers[0].pools[1]: "}},
-		"a pool without models first": {pools(`{id: all}, {id: gpt, models: ["gpt-*"]}`), []string{"warning providers[0].pools[1]: "}},
-		"the catch-all last":          {pools(`{id: gpt, models: ["gpt-*"]}, {id: all, models: ["*"]}`), nil},
-		"a pool that is partly left":  {pools(`{id: gpt, models: ["gpt-*"]}, {id: more, models: [gpt-4o, o3]}`), nil},
-		"a provider behind another":   {two + bounded, []string{"warning providers[1].id: "}},
-		"one that an org goes to":     {two + "orgs: [{id: acme, providers: [q], " + limits + "}]\n", nil},
-		"/v1/v1":                      {at("https://api.openai.com/v1/v1/", ""), []string{"warning providers[0].base_url: "}},
-		"a host alone":                {at("https://api.openai.com", ""), []string{"warning providers[0].base_url: "}},
-		"/v1 of Azure":                {at("https://n.openai.azure.com/v1", ", kind: azure"), []string{"warning providers[0].base_url: "}},
-		"a gateway's path":            {at("https://gw.example/openai/v1", ""), nil},
-		"a key expired last year":     {expires(-400), []string{"warning orgs[0].users[0].keys[0].expires: "}},
-		"a key expired last week":     {expires(-7), nil},
-		"a key that is good":          {expires(7), nil},
-		"a downgrade without a price": {orgs("{id: acme, " + limits + ", downgrade: {gpt-4o: never-heard-of}}"), []string{"error orgs[0].downgrade.gpt-4o: never-heard-of has no price"}},
-		"a downgrade":                 {orgs("{id: acme, " + limits + ", downgrade: {gpt-4o: gpt-4o-mini}}"), nil},
-		"a downgrade to no pool":      {served + "orgs: [{id: acme, downgrade: {gpt-4o: llama}}]\n", []string{"error orgs[0].downgrade.gpt-4o: no provider's pool serves llama"}},
-		"an org called all":           {orgs("{id: all, " + limits + "}"), []string{"warning orgs[0].id: "}},
+		"an ordinary file":             {good, nil},
+		"a pool behind a catch-all":    {pools(`{id: all, models: ["*"]}, {id: gpt, models: ["gpt-*"]}`), []string{"warning providers[0].pools[1]: "}},
+		"a pool behind a wider one":    {pools(`{id: gpt, models: ["gpt-*"]}, {id: mini, models: [gpt-4o-mini, "gpt-5*"]}`), []string{"warning providers[0].pools[1]: "}},
+		"a pool without models first":  {pools(`{id: all}, {id: gpt, models: ["gpt-*"]}`), []string{"warning providers[0].pools[1]: "}},
+		"the catch-all last":           {pools(`{id: gpt, models: ["gpt-*"]}, {id: all, models: ["*"]}`), nil},
+		"a pool that is partly left":   {pools(`{id: gpt, models: ["gpt-*"]}, {id: more, models: [gpt-4o, o3]}`), nil},
+		"one quota of Claude's tokens": {claude("tpm: 400k"), []string{"warning providers[0].pools[0].tpm: "}},
+		"two quotas of tokens":         {claude("itpm: 400k, otpm: 80k"), nil},
+		"a provider behind another":    {two + bounded, []string{"warning providers[1].id: "}},
+		"one that an org goes to":      {two + "orgs: [{id: acme, providers: [q], " + limits + "}]\n", nil},
+		"/v1/v1":                       {at("https://api.openai.com/v1/v1/", ""), []string{"warning providers[0].base_url: "}},
+		"a host alone":                 {at("https://api.openai.com", ""), []string{"warning providers[0].base_url: "}},
+		"/v1 of Azure":                 {at("https://n.openai.azure.com/v1", ", kind: azure"), []string{"warning providers[0].base_url: "}},
+		"a gateway's path":             {at("https://gw.example/openai/v1", ""), nil},
+		"a key expired last year":      {expires(-400), []string{"warning orgs[0].users[0].keys[0].expires: "}},
+		"a key expired last week":      {expires(-7), nil},
+		"a key that is good":           {expires(7), nil},
+		"a downgrade without a price":  {orgs("{id: acme, " + limits + ", downgrade: {gpt-4o: never-heard-of}}"), []string{"error orgs[0].downgrade.gpt-4o: never-heard-of has no price"}},
+		"a downgrade":                  {orgs("{id: acme, " + limits + ", downgrade: {gpt-4o: gpt-4o-mini}}"), nil},
+		"a downgrade to no pool":       {served + "orgs: [{id: acme, downgrade: {gpt-4o: llama}}]\n", []string{"error orgs[0].downgrade.gpt-4o: no provider's pool serves llama"}},
+		"an org called all":            {orgs("{id: all, " + limits + "}"), []string{"warning orgs[0].id: "}},
 
 		"models with a price, and patterns": {served + "orgs: [{id: acme, models: [gpt-4o, \"nobody-*\"]}]\n", nil},
 		"a model of no pool":                {served + "orgs: [{id: acme, models: [llama-3]}]\n", []string{"warning org acme may use llama-3, which no provider's pool serves"}},

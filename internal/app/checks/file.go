@@ -60,6 +60,20 @@ func poolsWithoutCalls(_ context.Context, e *examination, r *diagnose.Report) {
 	}
 }
 
+// mergedQuotas looks for pools with one quota of tokens at providers with separate ones.
+func mergedQuotas(_ context.Context, e *examination, r *diagnose.Report) {
+	for i, p := range e.cfg.Providers {
+		for j, pool := range p.Pools {
+			if pool.TPM == 0 || !providers.DialectOf(p.Kind).SplitsQuota() {
+				continue
+			}
+			r.At(fmt.Sprintf("providers[%d].pools[%d].tpm", i, j), diagnose.Warning,
+				fmt.Sprintf("pool %s has one quota of tokens, but %s counts input and output separately, and no input that is "+
+					"read from a prompt cache", pool.ID, p.Kind), "Set itpm and otpm instead of tpm.")
+		}
+	}
+}
+
 // takesAll reports whether each pattern of list is one of patterns, or matches one.
 func takesAll(patterns, list []string) bool {
 	return !slices.ContainsFunc(list, func(one string) bool {

@@ -45,7 +45,9 @@ func runningProcesses(_ context.Context, e *examination, r *diagnose.Report) {
 	quotas := map[string]diagnose.Quota{}
 	for _, p := range e.cfg.Providers {
 		for _, pool := range p.Pools {
-			quotas[pool.ID] = diagnose.Quota{RPM: pool.RPM, TPM: pool.TPM}
+			quotas[pool.ID] = diagnose.Quota{
+				"rpm": pool.RPM, "tpm": pool.TPM, "itpm": pool.ITPM, "otpm": pool.OTPM,
+			}
 		}
 	}
 	for _, p := range e.processes {
