@@ -27,7 +27,8 @@ func (p *Plan) hidesOutput() bool {
 		return true
 	}
 	if p.sent.Endpoint.Traits().Messages {
-		return p.sent.Thinks || len(p.sent.Fallbacks) > 0 || p.unseen || !p.Request.Prediction.IsZero() || thinksUnasked(p.Target.Model)
+		asks := p.sent.Thinks || len(p.sent.Fallbacks) > 0
+		return asks || p.unseen || !p.Request.Prediction.IsZero() || thinksUnasked(p.Target.Model)
 	}
 	asked := cmp.Or(p.sent.ReasoningEffort, r.ReasoningEffort)
 	effort := asked != "" && asked != "none"

@@ -22,7 +22,7 @@ type scanner struct {
 	tool                     tool
 	item                     item  // of a Responses input
 	block                    block // of a Messages request
-	remote                   bool  // a Messages request names servers or containers of tools, whose calls it does not bound
+	remote                   bool  // it names servers or containers of tools, whose calls are not bounded
 	uses                     int64 // the most calls of its tools that the provider runs, -1 if unbounded
 	mentions                 Mentions
 	model                    string // in the path, for ScanFor
