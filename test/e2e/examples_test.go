@@ -31,7 +31,7 @@ var notRun = []struct{ pattern, reason string }{
 	{`batch (cancel|fetch) batch_`, "needs a batch that is under way, or has ended"},
 	{`limits requests (get|approve|deny)`, "needs a request of a caller for more of a limit"},
 	{`s3://finance`, "writes to a bucket that is the reader's"},
-	{`--subject \S*(project|session)|--filter .run=|^llmguard usage (focus )?--.*label:project`, "needs labels in the configuration of the process"},
+	{`--subject \S*(project|session)|--filter .run=|^llmguard usage (focus )?--.*label:(project|session)`, "needs labels in the configuration of the process"},
 	{`users update .*--group research|brakes (release|stop) `, "needs groups, and brakes that fired, in the configuration of the process"},
 	{`^llmguard config reload$`, "needs a process that was started with a configuration file"},
 	{`^llmguard jobs replay job_`, "needs a dead letter"},
