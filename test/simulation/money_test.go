@@ -221,7 +221,7 @@ func (w *world) checkHolds() error {
 func (w *world) learned(cmd redis.Cmder) {
 	args := values(cmd.Args())
 	replies, ok := cmd.(interface{ StringSlice() ([]string, error) })
-	if !ok || len(args) < 5 || !strings.HasPrefix(keyOf(cmd), "lg:{cap:") {
+	if !ok || len(args) < 5 || !strings.HasPrefix(cmd.Name(), "eval") || !strings.HasPrefix(keyOf(cmd), "lg:{cap:") {
 		return
 	}
 	said, err := replies.StringSlice()
