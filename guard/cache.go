@@ -131,16 +131,26 @@ func (p *Plan) cacheID(a *Attempt) string {
 	return string(idempotency.FingerprintOf(parts...))
 }
 
-// answer makes a call with the answer that was found, for the org's share of the original's cost and
-// without the provider's quota. A job's attempt starts as usual, because its claim may be lost.
+// answer makes a call with the answer that was found, for the org's share of the original's cost.
 func (u *cacheUse) answer(ctx context.Context, a *Attempt, w http.ResponseWriter) (*Call, error) {
+	return u.guard.answerHere(ctx, u.hit(), a, func(c *Call) error {
+		c.watch.Redis += u.waited
+		c.Result = Result{Outcome: Cached, Status: u.found.Status, Cost: c.Plan.Max.Cost, Ended: true}
+		err := c.replay(u.found, &timedWriter{ResponseWriter: w, watch: &c.watch})
+		u.guard.cache.Saved(u.found.Cost - c.Result.Cost)
+		return err
+	})
+}
+
+// answerHere makes a call that write answers in place of a provider, without quota. A job's attempt starts as usual,
+// because its claim may be lost.
+func (g *Guard) answerHere(ctx context.Context, p *Plan, a *Attempt, write func(*Call) error) (*Call, error) {
 	began := time.Now()
-	c, err := u.guard.admission.beginHit(ctx, u.hit(), a)
+	c, err := g.admission.beginHit(ctx, p, a)
 	if err != nil {
 		return nil, err
 	}
 	c.watch.redis(began)
-	c.watch.Redis += u.waited
 	defer c.finish(ctx)
 	if a.Quota != nil {
 		if err := c.take(ctx, a.Quota); err != nil {
@@ -148,18 +158,16 @@ func (u *cacheUse) answer(ctx context.Context, a *Attempt, w http.ResponseWriter
 		}
 		defer c.give(ctx, a.Quota)
 	}
-	if err := u.guard.Stopped(u.org.ID); err != nil {
+	if err := g.Stopped(p.Caller.Org.ID); err != nil {
 		return c, err
 	}
-	began = time.Now()
-	c.Result = Result{Outcome: Cached, Status: u.found.Status, Cost: c.Plan.Max.Cost, Ended: true}
 	if a.Sent != nil {
 		a.Sent()
 	}
-	err = c.replay(u.found, &timedWriter{ResponseWriter: w, watch: &c.watch})
+	began = time.Now()
+	err = write(c)
 	c.Result.Took = time.Since(began)
-	u.guard.metrics.ended(c)
-	u.guard.cache.Saved(u.found.Cost - c.Result.Cost)
+	g.metrics.ended(c)
 	return c, err
 }
 
@@ -173,7 +181,7 @@ func (u *cacheUse) hit() *Plan {
 	return &p
 }
 
-// beginHit begins a call that is answered from the cache. A live one waits for a slot.
+// beginHit begins a call that no provider answers. A live one waits for a slot.
 func (ad *admission) beginHit(ctx context.Context, p *Plan, a *Attempt) (*Call, error) {
 	if a.Quota == nil {
 		if err := Turn(ctx, ad.holds, a.Patience); err != nil {

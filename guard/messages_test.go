@@ -23,12 +23,20 @@ import (
 func claudeRig(t *testing.T, limits ...budget.Limit) *rig {
 	t.Helper()
 	r := newRig(t, limits...)
+	r.moveToClaude(providers.Pool{ID: "claude"})
+	return r
+}
+
+// moveToClaude makes Anthropic's API of the fake provider the only one.
+func (r *rig) moveToClaude(pool providers.Pool) {
+	t := r.t
+	t.Helper()
 	base, err := url.Parse(r.fake.BaseURL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	set, err := providers.NewSet([]*providers.Provider{{
-		ID: "anthropic", Dialect: anthropic.Dialect{}, BaseURL: base, APIKey: "sk-own", Pools: []providers.Pool{{ID: "claude"}},
+		ID: "anthropic", Dialect: anthropic.Dialect{}, BaseURL: base, APIKey: "sk-own", Pools: []providers.Pool{pool},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +45,6 @@ func claudeRig(t *testing.T, limits ...budget.Limit) *rig {
 	p := *r.guard.Policy()
 	p.Providers = set
 	r.guard.SetPolicy(&p)
-	return r
 }
 
 // messages plans a request of the Messages API.

@@ -30,7 +30,8 @@ func (w *pass) ceiling(longCache bool) (pricing.Nano, error) {
 		u.CacheWrite1h = u.Input
 	}
 	one, err := w.price.Ceiling(u, w.terms)
-	if err != nil || one > 0 && w.times > int64(pricing.MaxNano/one) {
+	most := int64(pricing.MaxNano / max(one, pricing.Nano(u.Input+u.Output), 1)) // also of the tokens of a free model
+	if err != nil || w.times > most {
 		return 0, pricing.ErrOverflow
 	}
 	return one * pricing.Nano(w.times), nil

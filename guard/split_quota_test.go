@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
-	"github.com/llmguard/llmguard/providers/anthropic"
 	"github.com/llmguard/llmguard/quota"
 )
 
@@ -33,21 +31,7 @@ func newSplitRig(t *testing.T, limits fakeprovider.Quota) *splitRig {
 		t.Fatal(err)
 	}
 	r.fake = fake
-	base, err := url.Parse(fake.BaseURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := providers.NewSet([]*providers.Provider{{
-		ID: "anthropic", Dialect: anthropic.Dialect{}, BaseURL: base, APIKey: "sk-own",
-		Pools: []providers.Pool{{ID: "claude", Split: true}},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(set.Close)
-	p := *r.guard.Policy()
-	p.Providers = set
-	r.guard.SetPolicy(&p)
+	r.moveToClaude(providers.Pool{ID: "claude", Split: true})
 	q := quota.New(redistest.DB(r.redis.Client()), quota.Options{Lease: time.Minute})
 	q.Configure([]quota.Pool{{ID: "claude", Split: true, TPM: 1_000_000, OTPM: 1_000_000, Burst: 1000}})
 	r.guard.Grants.quota = q
