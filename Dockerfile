@@ -10,16 +10,18 @@ RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -ldflags "-s -w -X github.com/llmguard/llmguard/internal/app.version=${VERSION}" -o /out/ ./cmd/llmguard ./cmd/worker && mkdir /out/state /out/files
+    go build -trimpath -ldflags "-s -w -X github.com/llmguard/llmguard/internal/app.version=${VERSION}" -o /out/ ./cmd/llmguard ./cmd/worker
 
-# No shell, no package manager, CA certificates, and a user without rights.
-FROM gcr.io/distroless/static-debian12:nonroot@sha256:afa5c872c891853ca7fcf1f12c3edb23f7eeef36189728842dd51042ff57f7ab
+# No shell, no package manager,# Nothing but the binaries, which have the certificates of public authorities in them, and a user without rights.
+FROM scratch
 COPY --from=build /out/llmguard /out/worker /
-# A volume here keeps the journal (store.journal_dir) and belongs to that user.
-COPY --from=build --chown=65532:65532 /out/state /var/lib/llmguard
-# And one here the files of callers (files.store).
-COPY --from=build --chown=65532:65532 /out/files /var/lib/llmguard-files
 USER 65532:65532
+# Each creates a directory of that user: for a volume with the journal (store.journal_dir), for one with callers' files
+# (files.store), and for bodies and responses in transit.
+WORKDIR /var/lib/llmguard
+WORKDIR /var/lib/llmguard-files
+WORKDIR /tmp
+WORKDIR /
 EXPOSE 8080 9090
 ENTRYPOINT ["/llmguard"]
 CMD ["serve", "--config", "/etc/llmguard/llmguard.yaml"]

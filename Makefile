@@ -83,7 +83,7 @@ release-check: ## Validate .goreleaser.yaml
 snapshot: ## Build archives, packages and images as a release would, without publishing
 	go run github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION) release --snapshot --clean --skip=sign
 
-package: ## Build the .deb for this machine's architecture into dist/
+package: ## Build the archive, the .deb and the image's binaries of a release for this machine into dist/
 	go -C test run ./pack -version $(patsubst v%,%,$(VERSION)) -out ../dist
 
 clean: ## Remove what the targets above have made

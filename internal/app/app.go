@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	_ "golang.org/x/crypto/x509roots/fallback" // TLS works on machines without certificates of public authorities
 	"golang.org/x/sync/errgroup"
 
 	"github.com/llmguard/llmguard/budget"

@@ -118,7 +118,7 @@ func TestComposeKeepsFiles(t *testing.T) {
 		}
 	}
 	for _, image := range []string{"../Dockerfile", "Dockerfile.release"} {
-		if !regexp.MustCompile(`(?m)^COPY .*--chown=65532:65532 \S+ ` + regexp.QuoteMeta(cfg.Files.Store) + `$`).MatchString(read(t, image)) {
+		if !regexp.MustCompile(`(?s)\nUSER 65532:65532\n.*\nWORKDIR ` + regexp.QuoteMeta(cfg.Files.Store) + `\n`).MatchString(read(t, image)) {
 			t.Errorf("%s: %s does not belong to the image's user", image, cfg.Files.Store)
 		}
 	}
@@ -242,21 +242,21 @@ func TestComposeAlertmanager(t *testing.T) {
 	}
 }
 
-// TestDockerfile keeps the image small, pinned and without root. Building it needs a container
-// engine and is not done here.
+// TestDockerfile keeps the image small, pinned and without root. Its first stage needs images that cannot be downloaded
+// everywhere; the release's image is built by TestRelease.
 func TestDockerfile(t *testing.T) {
 	text := read(t, "../Dockerfile")
 	froms := regexp.MustCompile(`(?m)^FROM .*?(\S+?)(?: AS \S+)?$`).FindAllStringSubmatch(text, -1)
 	if len(froms) != 2 {
 		t.Fatalf("%d stages", len(froms))
 	}
-	for _, f := range froms {
+	for _, f := range froms[:1] {
 		if !strings.Contains(f[1], ":") || strings.HasSuffix(f[1], ":latest") {
 			t.Errorf("base image %s is not pinned", f[1])
 		}
 	}
 	last := text[strings.LastIndex(text, "\nFROM "):]
-	if !strings.Contains(last, "distroless/static") || !strings.Contains(last, "USER 65532:65532") || strings.Contains(last, "RUN ") {
+	if !strings.HasPrefix(last, "\nFROM scratch\n") || !strings.Contains(last, "USER 65532:65532") || strings.Contains(last, "RUN ") {
 		t.Errorf("the last stage is more than binaries run by nobody:\n%s", last)
 	}
 	if regexp.MustCompile(`(?m)^ADD `).MatchString(text) {

@@ -15,8 +15,8 @@ var uses = regexp.MustCompile(`(?m)^(?:\s*(?:- )?(?:uses|image): *|FROM (?:--pla
 // pinned matches a reference that ends with a commit or digest.
 var pinned = regexp.MustCompile(`@(?:[0-9a-f]{40}|sha256:[0-9a-f]{64})$`)
 
-// ours are the images built from this repository.
-var ours = []string{"llmguard", "llmguard:local"}
+// ours are the images built from this repository, and the one without files.
+var ours = []string{"llmguard", "llmguard:local", "scratch"}
 
 // TestPinnedByDigest: moving a tag cannot change what our builds and deployments run.
 func TestPinnedByDigest(t *testing.T) {
