@@ -42,8 +42,8 @@ func checkDialectOf(m *mistakes, path string, p Provider) {
 	if d == nil { // reported
 		return
 	}
-	if p.BatchMode == "provider" && !d.Batches() {
-		kinds := providers.Kinds(dialect.Dialect.Batches)
+	if p.BatchMode == "provider" && d.Batches(nil) == nil {
+		kinds := providers.Kinds(func(d dialect.Dialect) bool { return d.Batches(nil) != nil })
 		m.failAt(path+".batch_mode", "provider is only for kind %s", strings.Join(kinds, " or "))
 	}
 	for _, problem := range p.Problems() {

@@ -38,10 +38,7 @@ func (pl *Planner) BatchTarget(
 	if mode == "" {
 		mode = t.Provider.BatchMode
 	}
-	if ep.Traits().Foreign {
-		mode = ByQueue
-	}
-	return t, mode == ByProvider && t.Provider.Dialect.Batches() && t.Provider.Wire(wire.Responses) == wire.Responses, nil
+	return t, mode == ByProvider && t.Provider.RunsBatches(ep), nil
 }
 
 // Batched is a call made by a provider's Batch API. It holds what any process needs to end
@@ -58,8 +55,11 @@ type Batched struct {
 	Store   bool   `json:"store,omitempty"`
 	// LongCache means it requested cache writes of an hour.
 	LongCache bool `json:"long_cache,omitempty"`
-	// WebSearch means it requested a search.
-	WebSearch bool `json:"web_search,omitempty"`
+	// WebSearch means it requested a search. Tools are the types of tools that the provider runs, and Calls bounds
+	// their calls; -1: not bounded.
+	WebSearch bool     `json:"web_search,omitempty"`
+	Tools     []string `json:"tools,omitempty"`
+	Calls     int64    `json:"calls,omitempty"`
 	// Labels are those of the line.
 	Labels ledger.Labels `json:"labels,omitempty"`
 
@@ -88,7 +88,8 @@ func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, li
 		ID: id, Attempt: attempt, Tier: p.Request.ServiceTier, Region: p.terms.Region,
 		Input: p.Input, Output: p.Output, Most: int64(p.Max.Cost), At: p.at.Unix(), Store: p.Request.Store,
 		LongCache: p.Request.LongCache,
-		WebSearch: p.Request.WebSearch, Provider: p.Target.Provider.ID, Model: p.Request.Model, Upstream: p.Target.Model,
+		WebSearch: p.Request.WebSearch, Tools: p.Request.BuiltinTools, Calls: p.Request.MaxToolCalls,
+		Provider: p.Target.Provider.ID, Model: p.Request.Model, Upstream: p.Target.Model,
 		Endpoint: p.Request.Endpoint, Labels: p.Caller.Labels,
 	}
 	if err := bs.guard.Stopped(p.Caller.Org.ID); err != nil {
@@ -207,7 +208,7 @@ func (bs *Batches) call(ctx context.Context, c Caller, end *BatchedEnd) (*Call, 
 		Caller: c, Target: target, Price: price, free: free, Input: end.Input, Output: end.Output, at: at,
 		Request: &wire.Request{
 			Endpoint: end.Endpoint, Model: end.Model, Store: end.Store, LongCache: end.LongCache,
-			WebSearch: end.WebSearch,
+			WebSearch: end.WebSearch, BuiltinTools: end.Tools, MaxToolCalls: end.Calls,
 		},
 		Max:   budget.Amounts{Cost: pricing.Nano(end.Most), Tokens: end.Input + end.Output},
 		terms: pricing.Terms{ServiceTier: end.Tier, Region: end.Region, ProjectTier: p.ServiceTier, At: at, Batch: true},

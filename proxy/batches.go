@@ -248,6 +248,10 @@ func newRequest(x *request, r *http.Request, ep wire.Endpoint) (req batch.Reques
 		Born: x.caller.Born, UserBorn: x.caller.UserBorn, Models: x.caller.Models,
 	}
 	req.Endpoint = ep
+	req.Header, err = betasOf(r.Header, ep)
+	if err != nil {
+		return req, err
+	}
 	req.Priority, err = chosenPriority(r.Header)
 	if err != nil {
 		return req, err
@@ -257,6 +261,24 @@ func newRequest(x *request, r *http.Request, ep wire.Endpoint) (req batch.Reques
 		err = lacking(string(ep))
 	}
 	return req, err
+}
+
+const (
+	headerBeta = "Anthropic-Beta"
+	maxBeta    = 2048 // bytes that a batch keeps of it
+)
+
+// betasOf returns the header with the betas of the lines of a batch, nil for none.
+func betasOf(h http.Header, ep wire.Endpoint) (http.Header, error) {
+	betas := strings.Join(h.Values(headerBeta), ",")
+	switch {
+	case betas == "" || ep != wire.Messages:
+		return nil, nil
+	case len(betas) > maxBeta:
+		return nil, wire.BadRequest("anthropic-beta", "invalid_value",
+			"anthropic-beta: a batch can have at most %d bytes", maxBeta)
+	}
+	return http.Header{headerBeta: {betas}}, nil
 }
 
 // create creates a batch if there is room for it and for its output.

@@ -20,7 +20,8 @@ func TestResultsNameNoAccount(t *testing.T) {
 	if _, err := providers.NewSet([]*providers.Provider{p}); err != nil {
 		t.Fatal(err)
 	}
-	rc := &receiving{t: &turn{b: &Batch{}}, redact: p.Batches().Redactor()}
+	api, _ := p.Batches()
+	rc := &receiving{t: &turn{b: &Batch{}}, redact: api.Redactor()}
 	for _, line := range []string{
 		`{"custom_id":"a","response":{"status_code":401,"request_id":"` + key + `","body":{"error":{"message":"no ` + key + ` at gateway.invalid"}}}}`,
 		`{"custom_id":"a","response":{"status_code":200,"request_id":"r","body":{"error":{"message":"no ` + key + ` at gateway.invalid"}}}}`,

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -126,6 +127,7 @@ type Batch struct {
 	OutputTTL             time.Duration   // of the output files; 0: the store's
 	Priority              *quota.Priority // chosen for the lines; nil: none
 	StartBy               time.Time       // by which they have to start; zero: none
+	Header                http.Header     // that the provider gets with the lines
 
 	Created, Expires                                         time.Time
 	Started, Finalized, Completed, Failed, Expired           time.Time
@@ -165,6 +167,8 @@ type Request struct {
 	// which they have to start, zero for none.
 	Priority *quota.Priority
 	StartBy  time.Time
+	// Header has what the provider gets with the lines, among what its dialect forwards.
+	Header http.Header
 }
 
 // Store stores the batches' records. It is safe for concurrent use. Errors of Redis are
@@ -220,7 +224,7 @@ func (s *Store) Create(ctx context.Context, r Request) (*Batch, error) {
 	if err := s.count(ctx, r.Owner, id); err != nil {
 		return nil, err
 	}
-	err := s.admit(ctx, r.Org, id, callersBytes(r.Metadata, r.Models))
+	err := s.admit(ctx, r.Org, id, callersBytes(r.Metadata, r.Models, r.Header))
 	if err == nil {
 		err = s.create(ctx, id, r)
 	}
@@ -255,6 +259,10 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 	if !r.StartBy.IsZero() {
 		startBy = r.StartBy.Unix()
 	}
+	header, err := json.Marshal(r.Header)
+	if err != nil {
+		return fmt.Errorf("batch: header: %w", err)
+	}
 	labels, err := json.Marshal(r.Labels)
 	if err != nil {
 		return fmt.Errorf("batch: labels: %w", err)
@@ -268,7 +276,7 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 		int64(recordLife/time.Second),
 		"org", r.Org, "user", r.User, "key", r.Key, "born", r.Born, "user_born", r.UserBorn, "ip", r.IP,
 		"models", models, "endpoint", string(r.Endpoint), "input", r.File.ID, "metadata", metadata,
-		"labels", labels, "output_ttl", int64(r.OutputTTL/time.Second), "priority", priority, "start_by", startBy,
+		"labels", labels, "output_ttl", int64(r.OutputTTL/time.Second), "priority", priority, "start_by", startBy, "header", header,
 		"total", r.Total).Err()
 	if err != nil {
 		return fmt.Errorf("batch: create: %w", err)

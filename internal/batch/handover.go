@@ -2,12 +2,14 @@ package batch
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -15,11 +17,13 @@ import (
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/providers/dialect"
 )
 
 const (
-	// What a provider accepts in one file, with a margin: OpenAI 50,000 lines and 200
-	// MB.
+	// What every provider accepts in one batch, with a margin: OpenAI 50,000 lines and 200
+	// MB, Anthropic 100,000 and 256 MB.
 	partLines = 50_000
 	partBytes = 190 << 20
 	// holdSlack is how long after the end of a batch's window its lines are still held,
@@ -35,11 +39,15 @@ const (
 
 // heldLine is a line that was handed over, with what is needed when its result arrives.
 type heldLine struct {
-	CustomID string `json:"custom_id"`
-	Line     int    `json:"line"` // of the input file
-	Nth      int    `json:"nth"`  // of the part, from 1
+	CustomID string `json:"custom_id"`     // at the provider
+	Own      string `json:"own,omitempty"` // the caller's custom_id, if it is another
+	Line     int    `json:"line"`          // of the input file
+	Nth      int    `json:"nth"`           // of the part, from 1
 	guard.Batched
 }
+
+// own returns the caller's custom_id.
+func (h *heldLine) own() string { return cmp.Or(h.Own, h.CustomID) }
 
 // byProvider does one piece of work for a batch that its provider runs.
 func (pp *providerParts) byProvider(ctx context.Context, ending bool) (bool, error) {
@@ -80,6 +88,9 @@ func (pp *providerParts) stopped() bool { return pp.r.opts.Guard.Stopped(pp.turn
 type filling struct {
 	t        *turn
 	p        *part
+	api      providers.Batches
+	unknown  error // why there is no api
+	file     *dialect.BatchFile
 	in, idx  *blob.Writer
 	failures *chunk // lines that are refused for good
 	wait     time.Duration
@@ -106,6 +117,8 @@ func (pp *providerParts) fill(ctx context.Context) (err error) {
 		State: partSealed,
 	}, failures: pp.turn.newChunk()}
 	defer f.abort()
+	f.api, f.unknown = pp.api()
+	f.file = pp.file(ctx, f.p)
 	f.in, err = pp.r.s.files.Blobs().Create(ctx, f.p.blob(pp.turn.b, partInput))
 	if err != nil {
 		return err
@@ -185,6 +198,9 @@ func (f *filling) line(ctx context.Context, e entry) (refused *wire.Error, err e
 		return wire.BadRequest("previous_response_id", "invalid_value",
 			"This request refers to an object stored at a different provider than the one that runs its batch"), nil
 	}
+	if f.unknown != nil {
+		return nil, f.unknown
+	}
 	held, err := t.r.opts.Guard.Batches.Hold(ctx, plan, t.parts.callID(e.customID), f.p.Attempt,
 		time.Until(t.b.Expires)+holdSlack)
 	var refusal *guard.Refusal
@@ -210,23 +226,19 @@ func (f *filling) line(ctx context.Context, e entry) (refused *wire.Error, err e
 
 // write adds a held line to the part's files.
 func (f *filling) write(e entry, body wire.Body, held guard.Batched) error {
-	head, err := json.Marshal(e.customID)
-	if err != nil {
-		return err
-	}
 	size := f.in.Size()
-	if _, err := fmt.Fprintf(f.in, `{"custom_id":%s,"method":"POST","url":"/v1%s","body":`, head,
-		f.t.b.Endpoint.Path()); err != nil {
-		return err
-	}
-	if _, err := io.Copy(f.in, body.Reader()); err != nil { // the body was on one line
-		return err
-	}
-	if _, err := io.WriteString(f.in, "}\n"); err != nil {
-		return err
-	}
 	f.p.Lines++
-	text, err := json.Marshal(heldLine{e.customID, e.line, f.p.Lines, held})
+	h := heldLine{Line: e.line, Nth: f.p.Lines, Batched: held}
+	h.CustomID = f.api.LineID(f.file, e.customID, h.Nth)
+	if h.CustomID != e.customID {
+		h.Own = e.customID
+	}
+	before, after := f.api.Line(h.CustomID, h.Nth, f.t.b.Endpoint)
+	line := io.MultiReader(strings.NewReader(before), body.Reader(), strings.NewReader(after))
+	if _, err := io.Copy(f.in, line); err != nil { // the body was on one line
+		return err
+	}
+	text, err := json.Marshal(h)
 	if err != nil {
 		return err
 	}

@@ -133,11 +133,21 @@ func parse(line []byte, ep wire.Endpoint, limits wire.Limits) (request, *Problem
 	if err != nil {
 		return r, problemOf(err, "invalid_request")
 	}
-	if r.parsed.Stream {
-		return r, problem("invalid_value", "body.stream", "Lines of a batch cannot be streamed. Remove stream.")
-	}
 	r.model = r.parsed.Model
-	return r, nil
+	return r, unbatched(r.parsed)
+}
+
+// unbatched returns the problem of a request that no batch can have.
+func unbatched(r *wire.Request) *Problem {
+	switch {
+	case r.Stream:
+		return problem("invalid_value", "body.stream", "Lines of a batch cannot be streamed. Remove stream.")
+	case r.Speed == "fast":
+		return problem("invalid_value", "body.speed", "Lines of a batch cannot use fast mode. Remove speed.")
+	case r.Endpoint == wire.Messages && r.OutputLimit == 0:
+		return problem("invalid_value", "body.max_tokens", "Lines of a batch need max_tokens of at least 1.")
+	}
+	return nil
 }
 
 func problem(code, param, message string) *Problem {

@@ -3,6 +3,8 @@ package batch
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"strings"
 
 	"github.com/llmguard/llmguard/internal/capacity"
 )
@@ -50,14 +52,17 @@ func (v *validation) fitting(ctx context.Context, problems []Problem) ([]byte, e
 }
 
 // callers returns about how many bytes of a record come from its caller.
-func (b *Batch) callers() int { return callersBytes(b.Metadata, b.Models) }
+func (b *Batch) callers() int { return callersBytes(b.Metadata, b.Models, b.Header) }
 
-func callersBytes(metadata map[string]string, models []string) (n int) {
+func callersBytes(metadata map[string]string, models []string, header http.Header) (n int) {
 	for label, value := range metadata {
 		n += len(label) + len(value) + pairBytes
 	}
 	for _, model := range models {
 		n += len(model) + pairBytes
+	}
+	for name, values := range header {
+		n += len(name) + len(strings.Join(values, ",")) + pairBytes*(1+len(values))
 	}
 	return n
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/llmguard/llmguard/providers/dialect"
 )
 
 // providerParts handles the parts of a turn's batch that its provider runs: it fills,
@@ -39,10 +41,12 @@ type part struct {
 	File string `json:"file,omitempty"` // at the provider
 	Job  string `json:"job,omitempty"`  // its batch there
 	// End is how that batch ended, with its files.
-	End      string          `json:"end,omitempty"`
-	Output   string          `json:"output,omitempty"`
-	Errors   string          `json:"errors,omitempty"`
-	Problems []upstreamFault `json:"problems,omitempty"`
+	End      string               `json:"end,omitempty"`
+	Output   string               `json:"output,omitempty"`
+	Errors   string               `json:"errors,omitempty"`
+	Problems []dialect.BatchFault `json:"problems,omitempty"`
+	// Whole means that its results have every line, so that a missing one is lost.
+	Whole bool `json:"whole,omitempty"`
 
 	// Stage and Off are what has been gathered: which file, and up to where.
 	Stage int   `json:"stage,omitempty"`
@@ -52,13 +56,6 @@ type part struct {
 	// not gathered yet.
 	SeenOK  int64 `json:"seen_ok,omitempty"`
 	SeenBad int64 `json:"seen_bad,omitempty"`
-}
-
-// upstreamFault is why the provider did not accept a part, or one line of it.
-type upstreamFault struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Line    int    `json:"line,omitempty"` // of the part
 }
 
 type partState string
@@ -89,9 +86,6 @@ func parsePart(text string) (*part, error) {
 	_, err := fmt.Sscan(p.Span, &p.From.line, &p.From.off, &p.To.line, &p.To.off)
 	return p, err
 }
-
-// name returns the name of the part's file at the provider.
-func (p *part) name(b *Batch) string { return fmt.Sprintf("llmguard-%s-%d.jsonl", b.ID, p.N) }
 
 // blob returns the name of a file of the part in the blob store.
 func (p *part) blob(b *Batch, what string) string {

@@ -16,6 +16,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/providers/dialect"
 )
 
 // maxResultLine bounds a line of a provider's output, in bytes. A longer one counts as
@@ -99,7 +100,11 @@ func (pp *providerParts) api() (api providers.Batches, err error) {
 	if up == nil {
 		return api, fmt.Errorf("the provider %q of the batch is no longer configured", pp.turn.b.provider)
 	}
-	return up.Batches(), nil
+	api, there := up.Batches()
+	if !there {
+		return api, fmt.Errorf("the provider %q of the batch no longer has batches", up.ID)
+	}
+	return api, nil
 }
 
 // tidy deletes what the provider stores of a part. What remains costs nothing.
@@ -247,7 +252,7 @@ func (rc *receiving) read(ctx context.Context) (results []result, ends []guard.B
 // result returns the result of a line and how its call ended.
 func (rc *receiving) result(h *heldLine, one *upstreamLine) (result, guard.BatchedEnd) {
 	t := rc.t
-	r, end := t.newResult(h.Line, h.CustomID), guard.BatchedEnd{Batched: h.Batched}
+	r, end := t.newResult(h.Line, h.own()), guard.BatchedEnd{Batched: h.Batched}
 	switch {
 	case one.Response != nil && one.Response.StatusCode > 0:
 		if len(one.Response.Body) == 0 {
@@ -260,12 +265,13 @@ func (rc *receiving) result(h *heldLine, one *upstreamLine) (result, guard.Batch
 		} else if ok {
 			r.usage = a.Usage
 		}
+		one.Response.RequestID = cmp.Or(one.Response.RequestID, h.ID)
 		r.Response = rc.redacted(*one.Response)
 		end.Status, end.RequestID, end.Body = r.Response.StatusCode, r.Response.RequestID, one.Response.Body
 	case one.Error != nil && !(rc.ending && strings.HasPrefix(one.Error.Code, "batch_")):
 		r.Error = &failure{rc.redact.Redact(one.Error.Code), rc.redact.Redact(one.Error.Message)}
 	case one.Error != nil:
-		r = t.unrun(h.Line, h.CustomID)
+		r = t.unrun(h.Line, h.own())
 	default:
 		r.Error, end.Lost = rc.missing(h)
 	}
@@ -292,19 +298,23 @@ func (rc *receiving) missing(h *heldLine) (why *failure, lost bool) {
 	switch {
 	case p.End == string(Failed):
 		return p.fault(h.Nth), false
+	case p.Whole:
+		return &failure{CodeLost, noResult}, true
 	case rc.ending && p.End != endLost, p.End == string(Expired), p.End == endUnsent:
-		return rc.t.unrun(h.Line, h.CustomID).Error, false
+		return rc.t.unrun(h.Line, h.own()).Error, false
 	case p.End == string(Cancelled):
 		return &failure{CodeCancelled, "This request was not executed because the provider's batch was cancelled."}, false
 	}
-	return &failure{CodeLost, "The provider returned no result for this request."}, true
+	return &failure{CodeLost, noResult}, true
 }
+
+const noResult = "The provider returned no result for this request."
 
 // fault returns why the provider did not accept the part, for its nth line.
 func (p *part) fault(nth int) *failure {
-	i := slices.IndexFunc(p.Problems, func(f upstreamFault) bool { return f.Line == nth })
+	i := slices.IndexFunc(p.Problems, func(f dialect.BatchFault) bool { return f.Line == nth })
 	if i < 0 {
-		i = slices.IndexFunc(p.Problems, func(f upstreamFault) bool { return f.Line == 0 })
+		i = slices.IndexFunc(p.Problems, func(f dialect.BatchFault) bool { return f.Line == 0 })
 	}
 	if i < 0 {
 		return &failure{"batch_failed", "The provider rejected the batch that this request was in."}

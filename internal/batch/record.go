@@ -104,7 +104,7 @@ func decode(id string, h map[string]string) (*Batch, error) {
 	}
 	for field, into := range map[string]any{
 		"models": &b.Models, "metadata": &b.Metadata, "problems": &b.Problems, "warnings": &b.Warnings,
-		"labels": &b.Labels,
+		"labels": &b.Labels, "header": &b.Header,
 	} {
 		if text := h[field]; text != "" {
 			if err := json.Unmarshal([]byte(text), into); err != nil {

@@ -9,13 +9,13 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/storage/blob"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
+	"github.com/llmguard/llmguard/providers/dialect"
 )
 
 // crowdedRest is the pause after the account had too much enqueued. Tests shorten it.
@@ -70,31 +70,17 @@ func (pp *providerParts) abandon(ctx context.Context, p *part) error {
 	return pp.writePart(ctx, p)
 }
 
-// upload sends the part's file after making sure that it is not there yet.
+// upload sends the part's file if it is not there yet.
 func (pp *providerParts) upload(ctx context.Context, api providers.Batches, p *part) error {
-	if p.Asked != 0 {
-		found, err := api.FindFile(ctx, p.name(pp.turn.b))
-		if err != nil {
-			return err
-		}
-		if found != nil && found.Bytes == p.Bytes {
-			return pp.uploaded(ctx, p, found.ID)
-		}
-	}
+	again := p.Asked != 0
 	p.Asked = time.Now().Unix()
 	if err := pp.writePart(ctx, p); err != nil {
 		return err
 	}
-	file, err := api.Upload(ctx, p.name(pp.turn.b), p.Bytes, func() (io.ReadCloser, error) {
-		return pp.r.s.files.Blobs().Open(ctx, p.blob(pp.turn.b, partInput), 0)
-	})
+	id, err := api.Upload(ctx, pp.file(ctx, p), again)
 	if err != nil {
 		return pp.refusedPart(ctx, p, err)
 	}
-	return pp.uploaded(ctx, p, file.ID)
-}
-
-func (pp *providerParts) uploaded(ctx context.Context, p *part, id string) error {
 	p.State = partUploaded
 	p.File = id
 	p.Asked = 0
@@ -119,7 +105,7 @@ func (pp *providerParts) refusedPart(ctx context.Context, p *part, err error) er
 		p.later(max(refused.RetryAfter, pp.r.opts.Poll))
 	default:
 		p.State, p.End = partEnded, string(Failed)
-		p.Problems = []upstreamFault{{Code: refused.Code, Message: refused.Message}}
+		p.Problems = []dialect.BatchFault{{Code: refused.Code, Message: refused.Message}}
 	}
 	pp.r.log.WarnContext(ctx, "provider refused a part of a batch", "batch", pp.turn.b.ID, "part", p.N, "err",
 		err)
@@ -132,19 +118,19 @@ func (pp *providerParts) refusedPart(ctx context.Context, p *part, err error) er
 func (pp *providerParts) makeBatch(ctx context.Context, api providers.Batches, p *part, ending bool) error {
 	if p.Asked != 0 {
 		since := time.Unix(p.Asked, 0)
-		found, others, err := api.FindBatch(ctx, since, p.isMine)
+		ids, unclear, err := api.Find(ctx, pp.file(ctx, p), since)
 		if err != nil {
 			return err
 		}
-		if found != nil {
-			for _, id := range others {
+		if len(ids) > 0 {
+			for _, id := range ids[1:] {
 				if err := api.Cancel(ctx, id); err != nil && !providers.Certain(err) {
 					return err
 				}
 			}
-			return pp.made(ctx, p, found.ID)
+			return pp.made(ctx, p, ids[0])
 		}
-		if time.Since(since) < pp.r.opts.Doubt {
+		if unclear || time.Since(since) < pp.r.opts.Doubt {
 			p.later(min(pp.r.opts.Doubt/4, pp.r.opts.Poll))
 			return pp.writePart(ctx, p)
 		}
@@ -157,24 +143,29 @@ func (pp *providerParts) makeBatch(ctx context.Context, api providers.Batches, p
 	if err := pp.writePart(ctx, p); err != nil {
 		return err
 	}
-	made, err := api.Create(ctx, p.File, "/v1"+pp.turn.b.Endpoint.Path(),
-		map[string]string{"llmguard_batch": pp.turn.b.ID, tryLabel: strconv.Itoa(p.Try)})
+	id, err := api.Create(ctx, pp.file(ctx, p))
 	if err != nil {
 		return pp.refusedPart(ctx, p, err)
 	}
-	return pp.made(ctx, p, made.ID)
+	return pp.made(ctx, p, id)
 }
 
-// tryLabel is the metadata key that distinguishes batches of the same file.
-const tryLabel = "llmguard_try"
-
-// isMine reports whether a batch at the provider is the one last requested for the part.
-func (p *part) isMine(one *providers.UpstreamBatch) bool {
-	try, kept := one.Metadata[tryLabel]
-	if !kept { // not every provider stores metadata
-		return one.Input == p.File && one.Created >= p.Asked-60
+// file describes the part's file to the provider's API.
+func (pp *providerParts) file(ctx context.Context, p *part) *dialect.BatchFile {
+	b := pp.turn.b
+	f := &dialect.BatchFile{
+		Batch: b.ID, Part: p.N, Try: p.Try, Lines: p.Lines, Bytes: p.Bytes, Endpoint: b.Endpoint, Header: b.Header,
+		ID: p.File,
+		Open: func() (io.ReadCloser, error) {
+			return pp.r.s.files.Blobs().Open(ctx, p.blob(b, partInput), 0)
+		},
 	}
-	return one.Input == p.File && try == strconv.Itoa(p.Try)
+	for _, other := range b.parts {
+		if other != p && other.Job != "" {
+			f.Others = append(f.Others, other.Job)
+		}
+	}
+	return f
 }
 
 func (pp *providerParts) made(ctx context.Context, p *part, id string) error {
@@ -202,15 +193,15 @@ func (pp *providerParts) poll(ctx context.Context, api providers.Batches, p *par
 		return false, nil
 	}
 	pp.polled[p.N] = true
-	seen, err := api.Batch(ctx, p.Job)
+	seen, err := api.State(ctx, p.Job)
 	if err != nil {
 		return false, err
 	}
-	if !Status(seen.Status).Terminal() {
-		if p.SeenOK == seen.Counts.Completed && p.SeenBad == seen.Counts.Failed {
+	if seen.End == "" {
+		if p.SeenOK == seen.Good && p.SeenBad == seen.Bad {
 			return false, nil
 		}
-		p.SeenOK, p.SeenBad = seen.Counts.Completed, seen.Counts.Failed
+		p.SeenOK, p.SeenBad = seen.Good, seen.Bad
 		return false, pp.writePart(ctx, p)
 	}
 	return true, pp.over(ctx, p, &seen, ending)
@@ -218,22 +209,15 @@ func (pp *providerParts) poll(ctx context.Context, api providers.Batches, p *par
 
 // over records how the provider's batch ended. One that failed because the account already
 // has too much enqueued is retried.
-func (pp *providerParts) over(ctx context.Context, p *part, seen *providers.UpstreamBatch, ending bool) error {
+func (pp *providerParts) over(ctx context.Context, p *part, seen *dialect.Batch, ending bool) error {
 	p.State = partEnded
-	p.End = seen.Status
+	p.End = seen.End
 	p.Output = seen.Output
-	p.Errors = seen.ErrorFile
-	p.SeenOK, p.SeenBad = seen.Counts.Completed, seen.Counts.Failed
-	if seen.Errors != nil {
-		for _, e := range seen.Errors.Data[:min(len(seen.Errors.Data), maxProblems)] {
-			fault := upstreamFault{Code: e.Code, Message: e.Message}
-			if e.Line != nil {
-				fault.Line = *e.Line
-			}
-			p.Problems = append(p.Problems, fault)
-		}
-	}
-	crowded := slices.ContainsFunc(p.Problems, func(f upstreamFault) bool {
+	p.Errors = seen.Errors
+	p.Whole = seen.Whole
+	p.SeenOK, p.SeenBad = seen.Good, seen.Bad
+	p.Problems = seen.Faults[:min(len(seen.Faults), maxProblems)]
+	crowded := slices.ContainsFunc(p.Problems, func(f dialect.BatchFault) bool {
 		return strings.HasSuffix(f.Code, "limit_exceeded")
 	})
 	if p.End == string(Failed) && crowded && !ending {
@@ -250,12 +234,12 @@ func (pp *providerParts) over(ctx context.Context, p *part, seen *providers.Upst
 	return pp.writePart(ctx, p)
 }
 
-// fetch copies a file from the provider into the blob store.
+// fetch copies results from the provider into the blob store, in OpenAI's form.
 func (pp *providerParts) fetch(ctx context.Context, api providers.Batches, id string, name string) error {
 	if id == "" {
 		return nil
 	}
-	body, err := api.Content(ctx, id)
+	body, err := api.Results(ctx, id)
 	if refused, ok := errors.AsType[*providers.APIError](err); ok && refused.Status == http.StatusNotFound {
 		pp.r.log.ErrorContext(ctx, "result file missing at the provider", "batch", pp.turn.b.ID, "file", id)
 		return nil
@@ -264,8 +248,8 @@ func (pp *providerParts) fetch(ctx context.Context, api providers.Batches, id st
 		return err
 	}
 	defer body.Close()
-	lines := bufio.NewReaderSize(body, readAhead)
-	first, _ := lines.Peek(readAhead)
+	lines := &lineReader{body: body, buf: bufio.NewReaderSize(body, readAhead), most: maxResultLine}
+	first, _ := lines.buf.Peek(readAhead)
 	if wire.IsErrorDocument(first) || bytes.HasPrefix(bytes.TrimSpace(first), []byte("<")) {
 		return fmt.Errorf("batch: fetch %s: the provider answered with an error in place of the file", id)
 	}
@@ -274,10 +258,20 @@ func (pp *providerParts) fetch(ctx context.Context, api providers.Batches, id st
 		return err
 	}
 	defer w.Abort()
-	if _, err := io.Copy(w, lines); err != nil {
-		return fmt.Errorf("batch: fetch %s: %w", id, err)
+	for {
+		line, err := lines.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return w.Commit()
+		case errors.Is(err, errLong): // it counts as lost
+			continue
+		case err == nil:
+			_, err = w.Write(append(api.Result(line), '\n'))
+		}
+		if err != nil {
+			return fmt.Errorf("batch: fetch %s: %w", id, err)
+		}
 	}
-	return w.Commit()
 }
 
 // opened opens a blob that may not exist.

@@ -65,9 +65,6 @@ func (Dialect) Effect(string) dialect.Effect { return dialect.Unknown }
 // Wires implements dialect.Dialect.
 func (Dialect) Wires(*url.URL) []wire.Endpoint { return []wire.Endpoint{wire.Messages} }
 
-// Batches implements dialect.Dialect. Anthropic's has another form.
-func (Dialect) Batches() bool { return false }
-
 // SplitsQuota implements dialect.Dialect.
 func (Dialect) SplitsQuota() bool { return true }
 

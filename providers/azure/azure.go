@@ -61,7 +61,7 @@ var free = dialect.Free("user_security_context", "")
 func (Dialect) Effect(name string) dialect.Effect { return free[name] }
 
 // Batches implements dialect.Dialect.
-func (Dialect) Batches() bool { return false }
+func (Dialect) Batches(dialect.BatchClient) dialect.Batches { return nil }
 
 // Names returns the name of the resource, which is the first part of the host.
 func (Dialect) Names(a dialect.Account) []string {

@@ -44,8 +44,8 @@ type Dialect interface {
 
 	// Wires are the endpoints of conversations that the provider has. Those of others are translated to the first.
 	Wires(base *url.URL) []wire.Endpoint
-	// Batches reports whether the provider has OpenAI's Batch API.
-	Batches() bool
+	// Batches is the provider's Batch API, whose requests c sends; nil if it has none. c may be nil if none is sent.
+	Batches(c BatchClient) Batches
 	// SplitsQuota reports whether the provider has separate quotas of input and output tokens.
 	SplitsQuota() bool
 	// Region is the region that a host of the provider names, or "".

@@ -32,4 +32,4 @@ func (Dialect) Usage(_ wire.Endpoint, _ []byte, a *wire.Answer) {
 func (Dialect) Wires(*url.URL) []wire.Endpoint { return openai.ChatOnly }
 
 // Batches implements dialect.Dialect. Gemini's has another form.
-func (Dialect) Batches() bool { return false }
+func (Dialect) Batches(dialect.BatchClient) dialect.Batches { return nil }

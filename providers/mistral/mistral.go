@@ -40,4 +40,4 @@ func (Dialect) Effect(name string) dialect.Effect { return free[name] }
 func (Dialect) Wires(*url.URL) []wire.Endpoint { return openai.ChatOnly }
 
 // Batches implements dialect.Dialect. Mistral's has another form.
-func (Dialect) Batches() bool { return false }
+func (Dialect) Batches(dialect.BatchClient) dialect.Batches { return nil }

@@ -100,9 +100,6 @@ func (Dialect) Wires(base *url.URL) []wire.Endpoint {
 // ChatOnly are the wires of a provider that has no /responses.
 var ChatOnly = []wire.Endpoint{wire.ChatCompletions}
 
-// Batches implements dialect.Dialect.
-func (Dialect) Batches() bool { return true }
-
 // SplitsQuota implements dialect.Dialect.
 func (Dialect) SplitsQuota() bool { return false }
 
