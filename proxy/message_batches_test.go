@@ -86,6 +86,27 @@ func TestMessageBatchRefusals(t *testing.T) {
 	}
 }
 
+// TestMessageBatchBetas: a batch keeps the betas of its request up to a bound, and no other header.
+func TestMessageBatchBetas(t *testing.T) {
+	t.Parallel()
+	r := fileRig(t)
+	body := `{"requests":[` + aRequest + `]}`
+	a := r.messageBatch(body, "Anthropic-Beta", strings.Repeat("b", maxBeta+1))
+	a.faults(t, "long betas", 400, "invalid_request_error", "invalid_value")
+	betas := "a-1," + strings.Repeat("b", maxBeta-4)
+	a = r.messageBatch(body, "Anthropic-Beta", betas, "Anthropic-Version", "2023-06-01")
+	if a.status != 200 {
+		t.Fatalf("got %d, %s", a.status, a.body)
+	}
+	b, err := r.proxy.opts.Batches.Batch(t.Context(), "acme", "alice", ownID(a.id()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Header.Get("Anthropic-Beta") != betas || len(b.Header) != 1 {
+		t.Errorf("kept %.100v", b.Header)
+	}
+}
+
 // TestMessageBatches: a batch is shown and listed in Anthropic's form; those of other endpoints are not.
 func TestMessageBatches(t *testing.T) {
 	t.Parallel()

@@ -40,6 +40,12 @@ func lineOf(id, old, with string) string {
 	return strings.Replace(line, old, with, 1)
 }
 
+// ofMessages returns a line for the Messages API.
+func ofMessages(id, limit string) string {
+	line := strings.Replace(good(id), "/v1/chat/completions", "/v1/messages", 1)
+	return strings.Replace(line, `"max_tokens":5`, limit, 1)
+}
+
 func good(id string) string { return lineOf(id, "", "") }
 
 // brief formats a problem as "line code param: message".
@@ -97,6 +103,14 @@ func TestLineMistakes(t *testing.T) {
 		{
 			lineOf("b", `"max_tokens":5`, `"stream":true`),
 			"invalid_value body.stream: Lines of a batch cannot be streamed. Remove stream.",
+		},
+		{
+			ofMessages("b", `"max_tokens":0`),
+			"invalid_value body.max_tokens: Lines of a batch need max_tokens of at least 1.",
+		},
+		{
+			ofMessages("b", `"max_tokens":5,"speed":"fast"`),
+			"invalid_value body.speed: Lines of a batch cannot use fast mode. Remove speed.",
 		},
 		{good("a"), "duplicate_custom_id custom_id: The custom_id of this line is already used on line 1."},
 		{lineOf("b", "hi", strings.Repeat("x", 1000)), "line_too_large : The line has more than 1000 bytes."},

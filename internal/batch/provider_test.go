@@ -17,6 +17,46 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
+// handoverForm is a form of the providers' Batch APIs.
+type handoverForm struct {
+	endpoint wire.Endpoint
+	creation string // path of the request that creates a batch
+	line     func(id, content string) string
+}
+
+var (
+	openaiForm    = handoverForm{wire.ChatCompletions, "/v1/batches", chat}
+	anthropicForm = handoverForm{wire.Messages, "/v1/messages/batches", message}
+)
+
+// eachForm runs a test with every form.
+func eachForm(t *testing.T, test func(t *testing.T, f handoverForm)) {
+	for name, f := range map[string]handoverForm{"openai": openaiForm, "anthropic": anthropicForm} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, f)
+		})
+	}
+}
+
+// lines returns n lines with a short text. Their ids are not what Anthropic accepts.
+func (f handoverForm) lines(n int) string {
+	var text strings.Builder
+	for i := range n {
+		text.WriteString(f.line(fmt.Sprintf("r %d", i), "hello") + "\n")
+	}
+	return text.String()
+}
+
+// messageLine returns a line with a request to the Messages API.
+func messageLine(id, body string) string {
+	return fmt.Sprintf(`{"custom_id":%q,"method":"POST","url":"/v1/messages","body":%s}`, id, body)
+}
+
+func message(id, content string) string {
+	return messageLine(id, fmt.Sprintf(`{"model":"claude-opus-5","max_tokens":5,"messages":[{"role":"user","content":%q}]}`, content))
+}
+
 // newHandover returns a rig whose org has its batches run by the provider.
 func newHandover(t *testing.T, limits ...budget.Limit) *rig {
 	t.Helper()
@@ -44,7 +84,8 @@ func (r *rig) owed() (sum pricing.Nano, calls int) {
 			continue
 		}
 		calls++
-		price, err := catalogue.Lookup("openai", rec.AnswerModel, rec.At)
+		provider := map[string]string{"/v1/messages": "anthropic", "/v1/chat/completions": "openai"}[rec.Path]
+		price, err := catalogue.Lookup(provider, rec.AnswerModel, rec.At)
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -90,20 +131,20 @@ var purse = budget.Limit{ID: "purse", Subject: budget.Org, Metric: budget.Cost, 
 
 // TestHandover checks that for a batch run by the provider the caller sees the same as for
 // one of ours, at half the price.
-func TestHandover(t *testing.T) {
-	t.Parallel()
+func TestHandover(t *testing.T) { eachForm(t, testHandover) }
+
+func testHandover(t *testing.T, form handoverForm) {
 	r := newHandover(t, purse, budget.Limit{ID: "few", Subject: budget.Org, Metric: budget.Concurrency, Shape: budget.Shape{Kind: budget.Concurrent, Amount: 1}})
 	o := r.handover()
 	o.PartLines = 100
 	r.runner(o)
-	text := chats(250) + strings.Replace(chat("bad", "x"), `"max_tokens":5`, `"max_tokens":5,"response_format":{"type":"xml"}`, 1)
-	b := r.ended(r.create(r.upload(text), wire.ChatCompletions).ID)
+	b := r.ended(r.create(r.upload(form.lines(250)+form.line("bad", "[fake: status=400]")), form.endpoint).ID)
 	output, errs := r.results(b)
 	if b.Status != Completed || b.Total != 251 || len(output) != 250 || len(errs) != 1 || b.Succeeded != 250 || b.Unsuccessful != 1 {
 		t.Fatalf("%s: %d+%d lines, %d+%d of %d", b.Status, len(output), len(errs), b.Succeeded, b.Unsuccessful, b.Total)
 	}
 	for id, res := range output {
-		if a, ok := wire.ParseUsage(wire.ChatCompletions, res.Response.Body); !ok || a.Usage.Output == 0 || res.Response.RequestID == "" || res.Error != nil || !strings.HasPrefix(res.ID, "batch_req_") {
+		if a, ok := wire.ParseUsage(form.endpoint, res.Response.Body); !ok || a.Usage.Output == 0 || res.Response.RequestID == "" || res.Error != nil || !strings.HasPrefix(res.ID, "batch_req_") {
 			t.Fatalf("%s: %+v", id, res)
 		}
 	}
@@ -112,6 +153,11 @@ func TestHandover(t *testing.T) {
 	}
 	if n := len(r.fake.Batches()); n != 3 {
 		t.Errorf("%d batches at the provider for 251 lines, 100 at a time", n)
+	}
+	for _, one := range r.fake.Batches() {
+		if form.endpoint == wire.Messages && one.Status != "deleted" {
+			t.Errorf("%+v is left at the provider", one)
+		}
 	}
 	if files := r.fake.Files(); len(files) != 0 {
 		t.Errorf("%d files are left at the provider", len(files))
@@ -126,13 +172,14 @@ func TestHandover(t *testing.T) {
 // TestHandoverTakeover checks that every line runs once, has one result and is paid once,
 // although the driving process may die before and after every step, and answers of the
 // provider may be lost after it did its work.
-func TestHandoverTakeover(t *testing.T) {
-	t.Parallel()
+func TestHandoverTakeover(t *testing.T) { eachForm(t, testHandoverTakeover) }
+
+func testHandoverTakeover(t *testing.T, form handoverForm) {
 	r := newHandover(t, purse)
 	const lines = 200
 	var uploads, creations atomic.Int64
 	r.fake.Script(func(q *fakeprovider.Request) fakeprovider.Behaviour {
-		asked := map[string]*atomic.Int64{"/v1/files": &uploads, "/v1/batches": &creations}[q.Path]
+		asked := map[string]*atomic.Int64{"/v1/files": &uploads, form.creation: &creations}[q.Path]
 		if q.Method == http.MethodPost && asked != nil && asked.Add(1)%2 == 1 {
 			return fakeprovider.Behaviour{Cut: fakeprovider.CutHeaders}
 		}
@@ -140,7 +187,7 @@ func TestHandoverTakeover(t *testing.T) {
 	})
 	o := r.handover()
 	o.PartLines = 80
-	b := r.create(r.upload(chats(lines)), wire.ChatCompletions)
+	b := r.create(r.upload(form.lines(lines)), form.endpoint)
 	deaths := 0
 	for i := 0; !b.Status.Terminal(); i++ {
 		if r.drive(o, b.ID, 1+i%3) {
@@ -163,8 +210,9 @@ func TestHandoverTakeover(t *testing.T) {
 
 // TestHandoverEnds checks how the provider's batch can end, and what is then reported and
 // paid.
-func TestHandoverEnds(t *testing.T) {
-	t.Parallel()
+func TestHandoverEnds(t *testing.T) { eachForm(t, testHandoverEnds) }
+
+func testHandoverEnds(t *testing.T, form handoverForm) {
 	three := 3
 	for name, test := range map[string]struct {
 		script  fakeprovider.BatchScript
@@ -190,9 +238,9 @@ func TestHandoverEnds(t *testing.T) {
 			r.t = t
 			r.fake.ScriptBatches(func(int) fakeprovider.BatchScript { return test.script })
 			r.runner(r.handover())
-			b := r.create(r.upload(chats(100)), wire.ChatCompletions)
-			if test.cancel {
-				r.await(b.ID, "running", func(b *Batch) bool { ok, _ := b.Done(); return ok > 0 })
+			b := r.create(r.upload(form.lines(100)), form.endpoint)
+			if test.cancel { // Anthropic's counts change at the end
+				redistest.Eventually(t, "lines run", func() bool { return r.fake.Batches() != nil && r.fake.Batches()[0].Total > 0 })
 				if _, err := r.store.Cancel(t.Context(), "acme", "alice", b.ID); err != nil {
 					t.Fatal(err)
 				}
@@ -214,7 +262,7 @@ func TestHandoverEnds(t *testing.T) {
 					told++
 				}
 			}
-			if want := len(test.script.Fail); told != want {
+			if want := len(test.script.Fail); told != want && form.endpoint != wire.Messages { // which refuses the whole batch
 				t.Errorf("%d lines have the provider's own reason, not %d", told, want)
 			}
 			owed, _ := r.owed()
@@ -232,12 +280,13 @@ func TestHandoverEnds(t *testing.T) {
 
 // TestHandoverJudgesLines checks that a line with an error is one whatever its status: it is in the
 // error file, with the status that it names, and costs nothing.
-func TestHandoverJudgesLines(t *testing.T) {
-	t.Parallel()
+func TestHandoverJudgesLines(t *testing.T) { eachForm(t, testHandoverJudgesLines) }
+
+func testHandoverJudgesLines(t *testing.T, form handoverForm) {
 	r := newHandover(t, purse)
 	r.fake.ScriptBatches(func(int) fakeprovider.BatchScript { return fakeprovider.BatchScript{Fails: 4} })
 	r.runner(r.handover())
-	b := r.ended(r.create(r.upload(chats(20)), wire.ChatCompletions).ID)
+	b := r.ended(r.create(r.upload(form.lines(20)), form.endpoint).ID)
 	output, errs := r.results(b)
 	if good, bad := b.Done(); b.Status != Completed || len(output) != 15 || len(errs) != 5 || good != 15 || bad != 5 {
 		t.Fatalf("%s: %d+%d lines, %d+%d of %d", b.Status, len(output), len(errs), good, bad, b.Total)
@@ -280,8 +329,9 @@ func TestHandoverWaits(t *testing.T) {
 
 // TestHandoverGivesBack checks that lines that were held and never handed over cost
 // nothing, whenever the batch is cancelled.
-func TestHandoverGivesBack(t *testing.T) {
-	t.Parallel()
+func TestHandoverGivesBack(t *testing.T) { eachForm(t, testHandoverGivesBack) }
+
+func testHandoverGivesBack(t *testing.T, form handoverForm) {
 	for steps := 1; steps <= 8; steps++ {
 		t.Run(fmt.Sprint(steps, " steps"), func(t *testing.T) {
 			t.Parallel()
@@ -289,7 +339,7 @@ func TestHandoverGivesBack(t *testing.T) {
 			r.t = t
 			r.fake.ScriptBatches(func(int) fakeprovider.BatchScript { return fakeprovider.BatchScript{Each: time.Millisecond} })
 			o := r.handover()
-			b := r.create(r.upload(chats(50)), wire.ChatCompletions)
+			b := r.create(r.upload(form.lines(50)), form.endpoint)
 			r.drive(o, b.ID, steps)
 			if _, err := r.store.Cancel(t.Context(), "acme", "alice", b.ID); err != nil {
 				t.Fatal(err)

@@ -265,9 +265,9 @@ func (rc *receiving) result(h *heldLine, one *upstreamLine) (result, guard.Batch
 		} else if ok {
 			r.usage = a.Usage
 		}
-		one.Response.RequestID = cmp.Or(one.Response.RequestID, h.ID)
 		r.Response = rc.redacted(*one.Response)
 		end.Status, end.RequestID, end.Body = r.Response.StatusCode, r.Response.RequestID, one.Response.Body
+		r.Response.RequestID = cmp.Or(r.Response.RequestID, h.ID)
 	case one.Error != nil && !(rc.ending && strings.HasPrefix(one.Error.Code, "batch_")):
 		r.Error = &failure{rc.redact.Redact(one.Error.Code), rc.redact.Redact(one.Error.Message)}
 	case one.Error != nil:

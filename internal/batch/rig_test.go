@@ -70,7 +70,13 @@ func newRigOn(t *testing.T, rdb redis.UniversalClient, limits ...budget.Limit) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := providers.NewSet([]*providers.Provider{{ID: "openai", BaseURL: base, Pools: []providers.Pool{{ID: "main"}}}})
+	set, err := providers.NewSet([]*providers.Provider{
+		{
+			ID: "anthropic", BaseURL: base, APIKey: "sk-ant", Dialect: providers.DialectOf("anthropic"),
+			Pools: []providers.Pool{{ID: "claude", Models: []string{"claude-*"}}},
+		},
+		{ID: "openai", BaseURL: base, Pools: []providers.Pool{{ID: "main"}}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +86,7 @@ func newRigOn(t *testing.T, rdb redis.UniversalClient, limits ...budget.Limit) *
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	if r.queue, err = queue.New(redistest.DB(rdb), []queue.Pool{{ID: "main"}}, queue.Options{Log: log}); err != nil {
+	if r.queue, err = queue.New(redistest.DB(rdb), []queue.Pool{{ID: "main"}, {ID: "claude"}}, queue.Options{Log: log}); err != nil {
 		t.Fatal(err)
 	}
 	r.guard = guard.New(guard.Options{
@@ -116,7 +122,7 @@ func (r *rig) background(run func(context.Context) error) (stop func()) {
 // worker starts a worker with guard's runner.
 func (r *rig) worker() (stop func()) {
 	run := queue.NewRunner(r.queue, r.guard, wire.Limits{}, slog.New(slog.DiscardHandler), nil)
-	w := queue.NewWorker(r.queue, run, queue.WorkerOptions{ShutdownTimeout: 100 * time.Millisecond, Concurrency: map[string]int{"main": 16}})
+	w := queue.NewWorker(r.queue, run, queue.WorkerOptions{ShutdownTimeout: 100 * time.Millisecond, Concurrency: map[string]int{"main": 16, "claude": 16}})
 	return r.background(w.Run)
 }
 

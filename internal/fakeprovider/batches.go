@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -29,6 +30,8 @@ type batchJob struct {
 	Metadata   map[string]string `json:"metadata"`
 	script     BatchScript
 	cancelling bool
+	header     http.Header   // of its lines
+	messages   *messageBatch // set if it is one of Anthropic's API
 }
 
 type batchErrors struct {
@@ -60,7 +63,7 @@ type BatchScript struct {
 	Fails  int            // every nth line has an error with status 200; 0: none
 }
 
-// Batch is a batch created on the server.
+// Batch is a batch created on the server. The Status of a batch of messages may be in_progress, ended or deleted.
 type Batch struct {
 	ID, Status, Input string
 	Metadata          map[string]string
@@ -132,7 +135,9 @@ func listBatches(x *exchange) error {
 	x.s.mu.Lock()
 	all := make([]batchJob, 0, len(x.s.batches))
 	for _, b := range slices.Backward(x.s.batches) {
-		all = append(all, *b)
+		if b.messages == nil {
+			all = append(all, *b)
+		}
 	}
 	x.s.mu.Unlock()
 	return x.show(pageOf(x.r, all, 100, func(b batchJob) string { return b.ID }), false)
@@ -155,15 +160,21 @@ func createBatch(x *exchange) error {
 		return invalid("completion_window", "", "Invalid value: '%s'. Supported values are: '24h'.", b.Window)
 	}
 	b.Expires = b.Created + 24*3600
-	x.s.mu.Lock()
-	x.s.batches = append(x.s.batches, b)
-	if x.s.batchScript != nil {
-		b.script = x.s.batchScript(len(x.s.batches))
-	}
-	seen := *b
-	x.s.mu.Unlock()
-	x.s.running.Go(func() { x.s.runBatch(b, f.content, x.r.Header.Get("Authorization")) })
+	seen := x.s.addBatch(b)
+	b.header = http.Header{"Authorization": x.r.Header.Values("Authorization")}
+	x.s.running.Go(func() { x.s.runBatch(b, f.content) })
 	return x.show(seen, lost)
+}
+
+// addBatch lists a batch, and returns it as it is then.
+func (s *Server) addBatch(b *batchJob) batchJob {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batches = append(s.batches, b)
+	if s.batchScript != nil {
+		b.script = s.batchScript(len(s.batches))
+	}
+	return *b
 }
 
 // batchesAtOnce is how many lines of a batch run concurrently.
@@ -177,14 +188,18 @@ type batchLine struct {
 	Body     json.RawMessage `json:"body"`
 }
 
-// runBatch runs the lines through the server's own handler, so that each is logged like a call,
-// with the header X-Fake-Batch.
-func (s *Server) runBatch(b *batchJob, input []byte, key string) {
+func (s *Server) runBatch(b *batchJob, input []byte) {
 	lines, problems := b.read(input)
 	if len(problems) > 0 {
 		s.change(func() { b.Status, b.Errors = "failed", &batchErrors{"list", problems} })
 		return
 	}
+	s.runLines(b, lines)
+}
+
+// runLines runs the lines through the server's own handler, so that each is logged like a call,
+// with the header X-Fake-Batch.
+func (s *Server) runLines(b *batchJob, lines []batchLine) {
 	s.mu.Lock()
 	b.Counts.Total = len(lines)
 	if !b.cancelling {
@@ -199,7 +214,7 @@ func (s *Server) runBatch(b *batchJob, input []byte, key string) {
 		slots <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-slots }()
-			into, text := &output, s.runLine(b, i+1, line, key)
+			into, text := &output, s.runLine(b, i+1, line)
 			if text.Response == nil || text.Response.Status >= http.StatusBadRequest {
 				into = &errs
 			}
@@ -255,7 +270,7 @@ type lineResponse struct {
 }
 
 // runLine runs one line, unless its batch has ended.
-func (s *Server) runLine(b *batchJob, number int, line batchLine, key string) lineResult {
+func (s *Server) runLine(b *batchJob, number int, line batchLine) lineResult {
 	r := lineResult{ID: newID("batch_req_"), CustomID: line.CustomID}
 	over := func() bool {
 		s.mu.Lock()
@@ -282,7 +297,7 @@ func (s *Server) runLine(b *batchJob, number int, line batchLine, key string) li
 		r.Error = &BatchProblem{Code: "invalid_request", Message: err.Error()}
 		return r
 	}
-	req.Header.Set("Authorization", key)
+	maps.Copy(req.Header, b.header)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-Fake-Batch", b.ID)
 	w := &answerBuffer{header: http.Header{}}
@@ -306,7 +321,7 @@ func (b *batchJob) write(into *bytes.Buffer, number int, r lineResult) {
 	if every(b.script.Fails) {
 		r.Response = &lineResponse{Status: http.StatusOK, Body: []byte(`{"error":{"message":"slow down","code":429}}`)}
 	}
-	text := append(encode(r), '\n')
+	text := append(b.line(r), '\n')
 	if every(b.script.Cut) {
 		text = append(text[:len(text)/2], '\n')
 	}
@@ -316,7 +331,19 @@ func (b *batchJob) write(into *bytes.Buffer, number int, r lineResult) {
 	}
 }
 
+// line returns a result as the batch's API writes it.
+func (b *batchJob) line(r lineResult) []byte {
+	if b.messages != nil {
+		return b.messages.line(r)
+	}
+	return encode(r)
+}
+
 func (s *Server) finishBatch(b *batchJob, output, errs []byte) {
+	if b.messages != nil {
+		s.change(func() { b.endMessages(append(errs, output...)) })
+		return
+	}
 	keep := func(what string, content []byte) *string {
 		if len(content) == 0 {
 			return nil

@@ -1,7 +1,7 @@
 // Package fakeprovider is a real HTTP server that implements OpenAI's API: chat completions and
 // responses (both streamed or not), legacy completions, embeddings, moderations, models, files
 // and batches, with plausible text, usage, rate-limit headers, and faults on demand. It also
-// implements Anthropic's Messages API, without message batches.
+// implements Anthropic's Messages API, with batches.
 //
 // "llmguard dev" uses it when there is no provider key, and the tests use it as the upstream.
 // It generates text without running a model. It is strict where a proxy could hide a mistake

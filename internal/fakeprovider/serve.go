@@ -113,6 +113,8 @@ func (x *exchange) route() error {
 		method, handle = routeFiles(x)
 	case path == "/v1/batches" || strings.HasPrefix(path, "/v1/batches/"):
 		method, handle = routeBatches(x)
+	case path == messageBatches || strings.HasPrefix(path, messageBatches+"/"):
+		method, handle = routeMessageBatches(x)
 	case path == "/v1/models":
 		handle = listModels
 	case strings.HasPrefix(path, "/v1/models/"):

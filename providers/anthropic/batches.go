@@ -170,17 +170,23 @@ type result struct {
 	} `json:"result"`
 }
 
-// Result implements dialect.Batches. An answer has no request id. What is not understood is no result, so that its
-// line counts as lost.
+// Result implements dialect.Batches. Lines have no request id, so that of their message stands for it. What is not
+// understood is no result, so that its line counts as lost.
 func (batches) Result(line []byte) []byte {
 	var r result
 	if json.Unmarshal(line, &r) != nil {
 		return nil
 	}
+	var message struct {
+		ID string `json:"id"`
+	}
+	_ = json.Unmarshal(r.Result.Message, &message) // the caller gets any message
 	out := map[string]any{"custom_id": r.CustomID}
 	switch r.Result.Type {
 	case "succeeded":
-		out["response"] = map[string]any{"status_code": http.StatusOK, "body": r.Result.Message}
+		out["response"] = map[string]any{
+			"status_code": http.StatusOK, "request_id": message.ID, "body": r.Result.Message,
+		}
 	case "errored":
 		e, _ := wire.ParseError(0, r.Result.Error)
 		out["response"] = map[string]any{"status_code": e.Status, "body": r.Result.Error}

@@ -14,6 +14,7 @@ import (
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/pricing"
 )
 
 // claudeStack is a batchStack of a provider with Anthropic's API.
@@ -152,6 +153,42 @@ func TestMessageBatchSDK(t *testing.T) {
 		}
 	}
 	wantFault(t, "a deleted batch", c.ResultsStreaming(t.Context(), b.ID, anthropic.MessageBatchResultsParams{}).Err(), "not_found_error", "")
+}
+
+// TestMessageBatchByProvider: Anthropic's own API runs a batch of its client, in one batch there and at half the price.
+func TestMessageBatchByProvider(t *testing.T) {
+	t.Parallel()
+	s := claudeStack(t)
+	s.replace("kind: anthropic,", "kind: anthropic, batch_mode: provider,")
+	s.replace("batches: {", "batches: {poll: 200ms, ")
+	p := s.proxy()
+	s.worker()
+	c := s.anthropicBatches(p, "alice")
+	requests := append(messageRequests(19, "hello\nyou <&>"), messageRequest("bad", "[fake: status=400]"))
+	made, err := c.New(t.Context(), anthropic.MessageBatchNewParams{Requests: requests})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := awaitMessages(t, c, made.ID).RequestCounts; n.Succeeded != 19 || n.Errored != 1 {
+		t.Errorf("ended with %+v", n)
+	}
+	charged := map[string]pricing.Nano{}
+	for _, e := range s.entries("acme") {
+		charged[e.UpstreamID] = e.Total
+	}
+	for id, one := range readMessages(t, c, made.ID) {
+		switch u := one.Message.Usage; {
+		case id == "bad":
+			if one.Type != "errored" || one.Error.Error.Type != "invalid_request_error" || one.Error.Error.Message == "" {
+				t.Errorf("%s: %s", id, one.RawJSON())
+			}
+		case u.OutputTokens == 0 || charged[one.Message.ID] != pricing.Nano(2500*u.InputTokens+12_500*u.OutputTokens):
+			t.Errorf("%s: charged %v for %s", id, charged[one.Message.ID], u.RawJSON())
+		}
+	}
+	if all := s.fake.Batches(); len(all) != 1 || all[0].Total != 20 || len(charged) != 19 {
+		t.Errorf("%d entries; batches at the provider: %+v", len(charged), all)
+	}
 }
 
 // checkBilled checks that the ledger has the provider's own cost of each of its successful requests.
