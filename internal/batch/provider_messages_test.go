@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
@@ -25,7 +27,7 @@ func TestMessagesHalfPrice(t *testing.T) {
 	r := newHandover(t, purse)
 	r.org.AllowBuiltinTools = true
 	body := func(text, more string) string {
-		return fmt.Sprintf(`{"model":"claude-opus-5","max_tokens":50,"messages":[{"role":"user","content":%q}]%s}`, text, more)
+		return fmt.Sprintf(`{"model":"claude-opus-5","max_tokens":600,"messages":[{"role":"user","content":%q}]%s}`, text, more)
 	}
 	system := func(word, cache string) string {
 		return fmt.Sprintf(`,"system":[{"type":"text","text":%q,"cache_control":{"type":"ephemeral"%s}}]`, long(word), cache)
@@ -35,7 +37,7 @@ func TestMessagesHalfPrice(t *testing.T) {
 		messageLine("written", body("hello", system("five", ""))),
 		messageLine("written 1h", body("hello", system("hour", `,"ttl":"1h"`))),
 		messageLine("read", body("[fake: cached=1100]", system("read", ""))),
-		messageLine("searched", body("[fake: tools=2]", `,"tools":[{"type":"web_search_20250305","name":"web_search","max_uses":3}]`)),
+		messageLine("searched", body("[fake: tools=30 output=600]", `,"tools":[{"type":"web_search_20250305","name":"web_search","max_uses":30}]`)),
 		messageLine("refused", body("[fake: status=400]", "")),
 		messageLine("overloaded", body("[fake: status=529]", "")),
 		messageLine("broken", body("[fake: status=500]", "")),
@@ -57,15 +59,54 @@ func TestMessagesHalfPrice(t *testing.T) {
 			all = all.Add(rec.Usage)
 		}
 	}
-	if all.Cached == 0 || all.CacheWrite == 0 || all.CacheWrite1h == 0 || all.Searches != 2 {
+	if all.Cached == 0 || all.CacheWrite == 0 || all.CacheWrite1h == 0 || all.Searches != 30 {
 		t.Fatalf("a class is missing: %+v", all)
 	}
 	want := pricing.Nano(2500*(all.Prompt-all.Cached-all.CacheWrite-all.CacheWrite1h) + 250*all.Cached +
 		3125*all.CacheWrite + 5000*all.CacheWrite1h + 12_500*all.Completion + 10_000_000*all.Searches)
+	if problems := r.estimates(); len(problems) > 0 {
+		t.Errorf("entries that are estimates: %+v", problems)
+	}
 	if booked, entries := r.books(); booked != want || entries != 5 || b.Charged != int64(want) || b.Charged > b.Estimate {
 		t.Errorf("%d entries of %v, the batch has %d of at most %d; want %v", entries, booked, b.Charged, b.Estimate, want)
 	}
 	r.holdsHalf(body("hello", system("five", "")))
+}
+
+// estimates returns the entries of the ledger that are not what the provider reported.
+func (r *rig) estimates() (list []ledger.Entry) {
+	r.t.Helper()
+	store := budget.New(redistest.DB(r.rdb), budget.Options{})
+	err := store.Ledger.Entries(r.t.Context(), "acme", time.Now().Add(-time.Hour), time.Now().Add(time.Hour), func(e ledger.Entry) error {
+		if e.Estimated {
+			list = append(list, e)
+		}
+		return nil
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return list
+}
+
+// TestMessagesMissing checks that a request without a result counts as run in a batch that has expired, too, because
+// Anthropic has a result for each.
+func TestMessagesMissing(t *testing.T) {
+	t.Parallel()
+	r := newHandover(t, purse)
+	r.fake.ScriptBatches(func(int) fakeprovider.BatchScript { return fakeprovider.BatchScript{Expire: 10, Drop: 15} })
+	r.runner(r.handover())
+	b := r.ended(r.create(r.upload(anthropicForm.lines(20)), wire.Messages).ID)
+	output, errs := r.results(b)
+	lost := 0
+	for _, one := range errs {
+		if one.Error.Code == CodeLost {
+			lost++
+		}
+	}
+	if b.Status != Expired || len(output) != 10 || lost != 1 || len(errs) != 10 || len(r.estimates()) != 1 {
+		t.Errorf("%s: %d+%d lines, %d lost, %d charged as estimates", b.Status, len(output), len(errs), lost, len(r.estimates()))
+	}
 }
 
 // holdsHalf checks that a line is held at half the price of a live call.
@@ -146,7 +187,9 @@ func TestMessagesDoubt(t *testing.T) {
 	r.elsewhere(lines)
 	r.runner(o)
 	b := r.create(r.upload(anthropicForm.lines(lines)), wire.Messages)
-	redistest.Eventually(t, "the list was read when another creation was due", func() bool { return late.Load() > 3 })
+	redistest.Eventually(t, "the list was read when another creation was due", func() bool {
+		return late.Load() > 3 || creations.Load() > 1
+	})
 	if n := creations.Load(); n != 1 {
 		t.Errorf("%d creations while the first may still run", n)
 	}
@@ -157,6 +200,35 @@ func TestMessagesDoubt(t *testing.T) {
 	}
 	if all := r.fake.Batches(); len(all) != 2 || all[0].Status != "ended" || all[1].Status != "deleted" {
 		t.Errorf("batches at the provider: %+v", all)
+	}
+}
+
+// TestMessagesOtherParts: after a creation that failed, a part does not wait for another part of the same size.
+func TestMessagesOtherParts(t *testing.T) {
+	t.Parallel()
+	r := newHandover(t, purse)
+	o := r.handover()
+	o.PartLines = 10
+	var creations atomic.Int64
+	release := make(chan struct{})
+	r.fake.Script(func(q *fakeprovider.Request) fakeprovider.Behaviour {
+		switch {
+		case q.Path == "/v1/messages" && creations.Load() < 3:
+			redistest.Came(t, release)
+		case q.Path == anthropicForm.creation && q.Method == http.MethodPost && creations.Add(1) == 2:
+			return fakeprovider.Behaviour{Status: http.StatusBadGateway}
+		}
+		return fakeprovider.Behaviour{}
+	})
+	r.runner(o)
+	b := r.create(r.upload(anthropicForm.lines(20)), wire.Messages)
+	redistest.Eventually(t, "the second part was created again", func() bool { return creations.Load() == 3 })
+	if first := r.fake.Batches()[0]; first.Status != "in_progress" {
+		t.Errorf("the first part is %s", first.Status)
+	}
+	close(release)
+	if output, _ := r.results(r.ended(b.ID)); len(output) != 20 {
+		t.Errorf("%d results", len(output))
 	}
 }
 
