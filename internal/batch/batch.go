@@ -276,8 +276,8 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 		int64(recordLife/time.Second),
 		"org", r.Org, "user", r.User, "key", r.Key, "born", r.Born, "user_born", r.UserBorn, "ip", r.IP,
 		"models", models, "endpoint", string(r.Endpoint), "input", r.File.ID, "metadata", metadata,
-		"labels", labels, "output_ttl", int64(r.OutputTTL/time.Second), "priority", priority, "start_by", startBy, "header", header,
-		"total", r.Total).Err()
+		"labels", labels, "output_ttl", int64(r.OutputTTL/time.Second), "priority", priority, "start_by", startBy,
+		"header", header, "total", r.Total).Err()
 	if err != nil {
 		return fmt.Errorf("batch: create: %w", err)
 	}

@@ -148,7 +148,7 @@ func (r *rig) elsewhere(n int) {
 	}
 	req.Header.Set("X-Api-Key", "sk-ant")
 	req.Header.Set("Anthropic-Version", "2023-06-01")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Timeout: redistest.Bound}).Do(req)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -138,7 +138,7 @@ func readMessageLines(body []byte) (lines []batchLine, err error) {
 			return nil, invalid("", "", "requests.%d.params: not supported in a batch", i)
 		}
 		seen[one.CustomID] = true
-		lines = append(lines, batchLine{CustomID: one.CustomID, Method: http.MethodPost, URL: "/v1/messages", Body: one.Params})
+		lines = append(lines, batchLine{one.CustomID, http.MethodPost, "/v1/messages", one.Params})
 	}
 	return lines, nil
 }
