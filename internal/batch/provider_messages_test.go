@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -168,6 +169,8 @@ func TestMessagesDoubt(t *testing.T) {
 	var creations, late atomic.Int64
 	var first atomic.Pointer[time.Time]
 	release := make(chan struct{})
+	end := sync.OnceFunc(func() { close(release) })
+	defer end()
 	r.fake.Script(func(q *fakeprovider.Request) fakeprovider.Behaviour {
 		switch at := first.Load(); {
 		case strings.Contains(string(q.Body), "of another client"):
@@ -193,7 +196,7 @@ func TestMessagesDoubt(t *testing.T) {
 	if n := creations.Load(); n != 1 {
 		t.Errorf("%d creations while the first may still run", n)
 	}
-	close(release)
+	end()
 	b = r.ended(b.ID)
 	if output, _ := r.results(b); len(output) != lines || b.Charged == 0 || creations.Load() != 2 {
 		t.Errorf("%s: %d results, charged %d, %d creations", b.Status, len(output), b.Charged, creations.Load())
@@ -211,6 +214,8 @@ func TestMessagesOtherParts(t *testing.T) {
 	o.PartLines = 10
 	var creations atomic.Int64
 	release := make(chan struct{})
+	end := sync.OnceFunc(func() { close(release) })
+	defer end()
 	r.fake.Script(func(q *fakeprovider.Request) fakeprovider.Behaviour {
 		switch {
 		case q.Path == "/v1/messages" && creations.Load() < 3:
@@ -226,7 +231,7 @@ func TestMessagesOtherParts(t *testing.T) {
 	if first := r.fake.Batches()[0]; first.Status != "in_progress" {
 		t.Errorf("the first part is %s", first.Status)
 	}
-	close(release)
+	end()
 	if output, _ := r.results(r.ended(b.ID)); len(output) != 20 {
 		t.Errorf("%d results", len(output))
 	}

@@ -26,7 +26,7 @@ type messageBatch struct {
 	Archived  *time.Time    `json:"archived_at"`
 	Results   *string       `json:"results_url"`
 
-	counted messageCounts // shown at the end
+	counted *messageCounts // Counts at the end; copies share it
 	results []byte
 	base    string // of results_url
 }
@@ -159,7 +159,7 @@ func createMessageBatch(x *exchange) error {
 	}
 	b.messages = &messageBatch{
 		ID: b.ID, Type: "message_batch", Status: "in_progress", Counts: messageCounts{Processing: len(lines)},
-		Created: now, Expires: now.Add(24 * time.Hour), base: "http://" + x.r.Host,
+		Created: now, Expires: now.Add(24 * time.Hour), counted: &messageCounts{}, base: "http://" + x.r.Host,
 	}
 	seen := *x.s.addBatch(b).messages
 	if refuses := b.script.Fail; len(refuses) > 0 {
@@ -193,7 +193,7 @@ func (m *messageBatch) line(r lineResult) []byte {
 func (b *batchJob) endMessages(results []byte) {
 	m, now, url := b.messages, time.Now().UTC(), b.messages.base+messageBatches+"/"+b.ID+"/results"
 	m.Status, m.Ended, m.Results, m.results = "ended", &now, &url, results
-	m.Counts, b.Status = m.counted, m.Status
+	m.Counts, b.Status = *m.counted, m.Status
 }
 
 func sendMessageResults(x *exchange) error {
