@@ -72,7 +72,7 @@ generate: ## Regenerate the generated files (dashboards, embedded prices, refere
 	go generate ./... && go -C test generate ./docs
 
 site: ## Write the documentation as a static site into dist/site and check its links
-	go -C test run ./site
+	go -C test run ./site -version "$(VERSION), $$(git log -1 --format=%cs)"
 
 pictures: ## Make the pictures of README and docs (needs chromium, tmux and npm)
 	go -C test run ./pictures

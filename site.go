@@ -17,8 +17,8 @@ import (
 var files embed.FS
 
 // Site returns the files of the documentation site by path. Pages keep the paths they have in the
-// repository, so their relative links work.
-func Site() (map[string][]byte, error) {
+// repository, so their relative links work. build names the version and its date, as in "0.2.0, 2026-11-29".
+func Site(build string) (map[string][]byte, error) {
 	site := map[string][]byte{}
 	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -34,11 +34,11 @@ func Site() (map[string][]byte, error) {
 	site["_sidebar.md"] = sidebar(string(site["docs/README.md"]))
 	site["docs/README.md"] = start(string(site["docs/README.md"]))
 	site["docs/decisions/README.md"] = decisions(site)
-	site["docs/site/pages.js"], err = pageList(site)
+	site["docs/site/pages.js"], err = pageList(site, build)
 	return site, err
 }
 
-// Pages returns the routes of a site's pages: "/docs/config" is docs/config.md, "/docs/" is docs/README.md.
+// Pages returns the routes of a site's pages: "/docs/cli" is docs/cli.md, "/docs/" is docs/README.md.
 func Pages(site map[string][]byte) []string {
 	var out []string
 	for name := range site {
@@ -121,15 +121,16 @@ func decisions(site map[string][]byte) []byte {
 	return []byte(out)
 }
 
-// pageList tells the site's script which pages there are. The version renews a browser's search index.
-func pageList(site map[string][]byte) ([]byte, error) {
+// pageList is for the site's script: which pages there are, and of which build. The version renews a browser's
+// search index.
+func pageList(site map[string][]byte, build string) ([]byte, error) {
 	sum := fnv.New64a()
 	pages := Pages(site)
 	for _, page := range pages {
 		fmt.Fprint(sum, page, len(site[file(page)]))
 		_, _ = sum.Write(site[file(page)])
 	}
-	text, err := json.Marshal(map[string]any{"pages": pages, "version": fmt.Sprintf("%x", sum.Sum64())})
+	text, err := json.Marshal(map[string]any{"build": build, "pages": pages, "version": fmt.Sprintf("%x", sum.Sum64())})
 	return slices.Concat([]byte("window.llmguardSite = "), text, []byte(";\n")), err
 }
 

@@ -1,4 +1,4 @@
-// Package config reads llmguard's YAML file into documented structs; docs/config.md is
+// Package config reads llmguard's YAML file into documented structs; docs/config is
 // generated from them. It reads strictly and reports all errors together, each with line,
 // column and a fix. It opens no connection, and reads no other files than the secrets and
 // prices that the file names.

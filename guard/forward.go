@@ -327,7 +327,7 @@ func (c *Call) head(w http.ResponseWriter, resp *http.Response) {
 
 // retryHeaders forwards a provider's retry advice, which only makes sense with its own
 // error, and advises clients not to retry if waiting does not help or takes longer than
-// they wait (docs/wire.md, Retry advice).
+// they wait (docs/errors.md, Retry advice).
 func retryHeaders(dst, src http.Header, spent bool) {
 	if spent {
 		dst.Set("X-Should-Retry", "false")

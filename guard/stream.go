@@ -458,7 +458,7 @@ func brokenOff(err error) *wire.Error {
 	return wire.BadGateway(text+". The answer above is incomplete", err)
 }
 
-// fail ends the stream with an error frame (docs/wire.md, Errors in a stream), and reports
+// fail ends the stream with an error frame (docs/errors.md, Errors in a stream), and reports
 // its cost in a trailer. If nothing was written, it returns the error.
 func (r *relay) fail(e *wire.Error) error {
 	if r.begin != nil {

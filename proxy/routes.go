@@ -140,7 +140,7 @@ func served(routes map[string]route) string {
 }
 
 // notServed is the page about the paths of OpenAI's API that are not served.
-const notServed = "https://github.com/llmguard/llmguard/blob/main/docs/openai-api.md#not-served"
+const notServed = wire.Docs + "openai-api.md#not-served"
 
 // holdScope is the scope of holds for work that llmguard does not send. Only a key that lists it has
 // it, because a hold can take a whole limit from others without spending anything.

@@ -2,7 +2,7 @@
 'use strict';
 (() => {
   const repository = 'https://github.com/llmguard/llmguard/blob/main';
-  const { pages, version } = window.llmguardSite;
+  const { build, pages, version } = window.llmguardSite;
 
   if (!location.hash || location.hash === '#/') location.replace('#/docs/');
 
@@ -25,7 +25,7 @@
   }
 
   window.$docsify = {
-    name: 'llmguard',
+    name: `llmguard <small>${build}</small>`,
     nameLink: '#/docs/',
     relativePath: true,
     loadSidebar: true,

@@ -18,7 +18,7 @@ type Principal struct {
 	Org       *guard.Org
 	User, Key string
 	Models    []string // empty: all of the org's
-	// Scopes are what the key may be used for, see `scopes` in docs/config.md; empty means
+	// Scopes are what the key may be used for, see `scopes` in docs/config/orgs.md; empty means
 	// everything.
 	Scopes []string
 	// Networks are where it may be used from; empty means anywhere.

@@ -28,12 +28,14 @@ func docsCommand() *cobra.Command {
 		Use: "docs [PAGE]", Short: "Serve this version's documentation on this machine and open it in a browser",
 		Args: cobra.MaximumNArgs(1),
 		Long: "Serves the documentation with search until Ctrl-C. It is part of the program and needs no network.\n" +
-			"PAGE is a file below docs/, such as config or operations/LlmguardDown. A browser is opened only from a terminal.",
+			"PAGE is a file below docs/, such as config/limits, or an anchor in one, such as errors#store_full. A browser is\n" +
+			"opened only from a terminal.",
 		Example: "  llmguard docs\n" +
 			"  llmguard docs config\n" +
+			"  llmguard docs errors#rate_limit_exceeded\n" +
 			"  llmguard docs --no-open --listen 127.0.0.1:8090",
 		RunE: func(c *cobra.Command, args []string) error {
-			site, err := llmguard.Site()
+			site, err := llmguard.Site(thisBuild().short())
 			if err != nil {
 				return err
 			}
@@ -64,14 +66,19 @@ func docsPage(pages, args []string) (string, error) {
 	if len(args) == 0 {
 		return "/docs/", nil
 	}
-	name := strings.TrimSuffix(strings.TrimPrefix(path.Clean("/"+args[0]), "/docs"), ".md")
+	file, anchor, hasAnchor := strings.Cut(args[0], "#")
+	name := strings.TrimSuffix(strings.TrimPrefix(path.Clean("/"+file), "/docs"), ".md")
 	name = strings.TrimSuffix(name, "/README")
-	for _, page := range []string{"/docs" + name, "/docs" + name + "/", "/" + path.Base(args[0]), name, name + "/"} {
-		if slices.Contains(pages, page) {
-			return page, nil
+	for _, page := range []string{"/docs" + name, "/docs" + name + "/", "/" + path.Base(file), name, name + "/"} {
+		if !slices.Contains(pages, page) {
+			continue
 		}
+		if hasAnchor {
+			page += "?id=" + anchor
+		}
+		return page, nil
 	}
-	err := fmt.Sprintf("there is no page %q", args[0])
+	err := fmt.Sprintf("there is no page %q", file)
 	if near := nearest(strings.TrimPrefix(name, "/"), docsNames(pages)); len(near) > 0 {
 		return "", misused("%s; did you mean %s?", err, strings.Join(near, ", "))
 	}
@@ -90,7 +97,7 @@ func docsNames(pages []string) []string {
 }
 
 func completeDocs(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	site, err := llmguard.Site()
+	site, err := llmguard.Site("")
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

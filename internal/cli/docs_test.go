@@ -49,7 +49,7 @@ func TestDocsServesTheSite(t *testing.T) {
 	}
 	for path, want := range map[string][2]string{
 		"":                         {"text/html", "search.min.js"},
-		"docs/config.md":           {"text/markdown", "# Configuration"},
+		"docs/config/README.md":    {"text/markdown", "# Configuration"},
 		"CHANGELOG.md":             {"text/markdown", "Unreleased"},
 		"_sidebar.md":              {"text/markdown", "](/docs/first-hour.md"},
 		"docs/site/search.min.js":  {"text/javascript", "MIT license"},
@@ -80,7 +80,8 @@ func TestDocsServesTheSite(t *testing.T) {
 // similar ones.
 func TestDocsOpensAPage(t *testing.T) {
 	for arg, want := range map[string]string{
-		"config": "/docs/config", "docs/config.md": "/docs/config", "operations/LlmguardDown": "/docs/operations/LlmguardDown",
+		"config": "/docs/config/", "docs/config/limits.md": "/docs/config/limits", "operations/LlmguardDown": "/docs/operations/LlmguardDown",
+		"errors#store_full": "/docs/errors?id=store_full",
 		"operations": "/docs/operations", "internals": "/docs/internals/", "decisions/": "/docs/decisions/", "CHANGELOG.md": "/CHANGELOG",
 	} {
 		if url := startDocs(t, arg); !strings.HasSuffix(url, "/#"+want) {
@@ -88,7 +89,7 @@ func TestDocsOpensAPage(t *testing.T) {
 		}
 	}
 	out, notes, code := llmguard(t, "docs", "confg")
-	if code != 2 || out != "" || !strings.Contains(notes, "did you mean config?") {
+	if code != 2 || out != "" || !strings.Contains(notes, "did you mean config") {
 		t.Errorf("a wrong page: exit code %d, %s%s", code, out, notes)
 	}
 	out, _, _ = llmguard(t, "__complete", "docs", "op")

@@ -14,7 +14,7 @@ var groups = map[string]struct{ short, long, example string }{
 	},
 	"brakes": {
 		"List brakes that fired, release them, and stop a run by hand",
-		"A brake stops the calls of one run, user, key or other subject that runs wild: see docs/agents.md. A release\n" +
+		"A brake stops the calls of one run, user, key or other subject that runs wild: see docs/brakes.md. A release\n" +
 			"and a stop take effect in all processes within a second, and restarts keep them.",
 		"brakes list\nbrakes release --org acme --brake wild-run user=carol run=abc --reason 'long migration'",
 	},

@@ -67,7 +67,7 @@ type starter struct{ Env, ID, Kind, URL, Models string }
 var starterFile = template.Must(template.New("starter").Parse(`# yaml-language-server: $schema={{.Schema}}
 #
 # llmguard's configuration. After a change: llmguard check, then reload (SIGHUP).
-# All settings: docs/config.md, or this file in an editor that knows the schema.
+# All settings: docs/config, or this file in an editor that knows the schema.
 # "${NAME}" is read from the environment, "file:/run/secrets/NAME" from a file.
 
 # The address for callers. Set a certificate (tls), or run it behind a TLS proxy and list that in trusted_proxies.

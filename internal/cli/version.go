@@ -5,6 +5,7 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -53,6 +54,12 @@ func versionCommand() *cobra.Command {
 	}
 	formatFlag(c, &output, listFormats...)
 	return c
+}
+
+// short names the version with the day of its commit.
+func (b build) short() string {
+	day, _, _ := strings.Cut(b.Time, "T")
+	return strings.Trim(b.Version+", "+day, ", ")
 }
 
 // line formats the information on one line.

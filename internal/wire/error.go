@@ -25,6 +25,8 @@ type Error struct {
 	// Header holds the headers that the status requires: Retry-After, x-should-retry, Connection,
 	// Allow. May be nil.
 	Header http.Header `json:"header,omitempty"`
+	// Relayed reports that Code is the provider's, which docs/errors.md does not explain.
+	Relayed bool `json:"relayed,omitempty"`
 	// Limit is the state of the limit that refused, if it is not one of a call's limits. May be nil.
 	Limit *LimitState `json:"-"`
 	// Err is the cause, for logs only.
@@ -43,7 +45,7 @@ func (e *Error) Error() string {
 // Unwrap returns the private cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// JSON returns the error as the body of a response (docs/wire.md, Error bodies).
+// JSON returns the error as the body of a response (docs/errors.md, Error bodies).
 func (e *Error) JSON() []byte {
 	dst := make([]byte, 0, 128+len(e.Message))
 	dst = append(dst, `{"error":`...)
@@ -54,7 +56,7 @@ func (e *Error) JSON() []byte {
 // Object returns the value of the only member of JSON.
 func (e *Error) Object() []byte { return e.appendObject(nil) }
 
-// Frame returns the error as the last event of a stream of ep (docs/wire.md, Errors in a stream),
+// Frame returns the error as the last event of a stream of ep (docs/errors.md, Errors in a stream),
 // including the blank line; seq is its number in a stream whose events have numbers.
 func (e *Error) Frame(ep Endpoint, seq int64) []byte {
 	switch t := ep.Traits(); {

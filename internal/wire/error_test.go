@@ -36,7 +36,7 @@ func refusals(wait time.Duration) map[string]*Error {
 	}
 }
 
-// TestErrorBody: error is always an object, code and param are strings or null (docs/wire.md, Error
+// TestErrorBody: error is always an object, code and param are strings or null (docs/errors.md, Error
 // bodies).
 func TestErrorBody(t *testing.T) {
 	for name, e := range refusals(time.Second) {
@@ -66,7 +66,7 @@ func TestErrorBody(t *testing.T) {
 	}
 }
 
-// TestErrorRetries checks the rules in docs/wire.md, Retry advice.
+// TestErrorRetries checks the rules in docs/errors.md, Retry advice.
 func TestErrorRetries(t *testing.T) {
 	spoils := regexp.MustCompile(`(?i)quota|billing|credit balance|out of credits|will reset at`)
 	for _, c := range []struct {
@@ -131,7 +131,7 @@ func TestErrorHeaders(t *testing.T) {
 	}
 }
 
-// TestErrorFrame checks the frames in docs/wire.md, Errors in a stream.
+// TestErrorFrame checks the frames in docs/errors.md, Errors in a stream.
 func TestErrorFrame(t *testing.T) {
 	e := &Error{Status: 429, Type: "rate_limit_error", Code: "rate_limit_exceeded", Message: "a\n\"b\""}
 	object := `{"message":"a\n\"b\"","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}`

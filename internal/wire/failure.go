@@ -21,7 +21,7 @@ func IsAnswer(status int) bool {
 // ParseError reads a provider's error in any of the forms in shapes_error.go. An error
 // without a message gets one that says so. The Status of the result is that of the answer or, if that
 // is not an error's, the one that the error names, else 502. standard reports whether the answer has
-// the form that every SDK understands (docs/wire.md, Error bodies); then the result has its members,
+// the form that every SDK understands (docs/errors.md, Error bodies); then the result has its members,
 // else there is a Code.
 func ParseError(status int, answer []byte) (e *Error, standard bool) {
 	e = &Error{Status: status, Code: upstreamError}
@@ -32,7 +32,7 @@ func ParseError(status int, answer []byte) (e *Error, standard bool) {
 		e.Status = doc.status()
 	}
 	if s := doc.standard; s.Message != nil && s.Type != nil {
-		e.Message, e.Type, e.Param, e.Code = *s.Message, *s.Type, s.Param, s.Code
+		e.Message, e.Type, e.Param, e.Code, e.Relayed = *s.Message, *s.Type, s.Param, s.Code, true
 		return e, true
 	}
 	e.Type = typeInvalidRequest
@@ -51,7 +51,7 @@ func ParseError(status int, answer []byte) (e *Error, standard bool) {
 		e.Type = doc.kind
 	}
 	if doc.code != "" {
-		e.Code = doc.code
+		e.Code, e.Relayed = doc.code, true
 	}
 	e.Param = doc.param
 	return e, false

@@ -12,7 +12,7 @@ import (
 const StatusOverloaded = 529
 
 // hopeless matches the words that make some client treat a retryable refusal as a final one
-// (docs/wire.md, Retry advice).
+// (docs/errors.md, Retry advice).
 var hopeless = regexp.MustCompile(`(?i)quotas?|billing|credit balance|out of credits|will reset at`)
 
 // calm rewords a message of a retryable refusal. Its words may come from outside: owners choose the
@@ -48,7 +48,7 @@ func OverLimit(status int) bool {
 }
 
 // QuotaExceeded returns a 402 for a call that no wait would admit, because it alone exceeds a limit.
-// Unlike a 429, no SDK repeats it, and agents show its message (docs/wire.md, Retry advice).
+// Unlike a 429, no SDK repeats it, and agents show its message (docs/errors.md, Retry advice).
 func QuotaExceeded(message string) *Error {
 	return &Error{
 		Status: http.StatusPaymentRequired, Type: typeQuota, Code: "insufficient_quota",
@@ -126,7 +126,7 @@ func braked(code, what string) *Error {
 }
 
 // SpendingStopped returns a 403 for a call while an operator has stopped spending: for everybody, or
-// for one organization. No SDK, and no proxy in between, retries a 403 (docs/wire.md, Stopped
+// for one organization. No SDK, and no proxy in between, retries a 403 (docs/errors.md, Stopped
 // spending).
 func SpendingStopped(everybody bool) *Error {
 	of := "your organization"

@@ -19,7 +19,7 @@ const MaxRetryAfter = 60 * time.Second
 
 // SetRetryAfter sets the headers that ask the client to retry after wait: in whole seconds, rounded
 // up, at least one. A wait of more than a minute is sent unchanged, with the advice not to retry,
-// because some SDKs would otherwise retry immediately (docs/wire.md, Retry advice).
+// because some SDKs would otherwise retry immediately (docs/errors.md, Retry advice).
 func SetRetryAfter(h http.Header, wait time.Duration) {
 	if wait > MaxRetryAfter {
 		h.Set("X-Should-Retry", "false")
@@ -40,8 +40,15 @@ func (r HeaderRules) RetryAfter(h http.Header, wait time.Duration) {
 	r.spread(h)
 }
 
-// Advise copies the headers of an error to its answer. A 429 or 503 gets jitter.
+// Docs is where the documentation is published. errors.md explains each code under an anchor of its name.
+const Docs = "https://github.com/llmguard/llmguard/blob/main/docs/"
+
+// Advise copies the headers of an error to its answer, with a link to the explanation of its code. A 429 or 503
+// gets jitter.
 func (r HeaderRules) Advise(h http.Header, e *Error) {
+	if e.Code != "" && !e.Relayed {
+		h.Set("Link", "<"+Docs+"errors.md#"+e.Code+`>; rel="help"`)
+	}
 	for name, values := range e.Header {
 		h[name] = values
 	}
@@ -57,7 +64,7 @@ const (
 
 // spread adds a random time to Retry-After, so that callers refused by the same limit do not return
 // in the same second: up to RetryJitter percent of it, at least 2 s and at most 60 s. A wait that
-// clients obey stays within MaxRetryAfter (docs/wire.md, Retry advice).
+// clients obey stays within MaxRetryAfter (docs/errors.md, Retry advice).
 func (r HeaderRules) spread(h http.Header) {
 	seconds, err := strconv.ParseInt(h.Get("Retry-After"), 10, 32)
 	if err != nil || r.RetryJitter <= 0 {

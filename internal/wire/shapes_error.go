@@ -89,7 +89,7 @@ var spentTexts = []string{
 	"You have reached your specified workspace API usage limits",
 }
 
-// spentCodes are the codes of a 429 that waiting does not fix (docs/wire.md, Retry advice).
+// spentCodes are the codes of a 429 that waiting does not fix (docs/errors.md, Retry advice).
 var spentCodes = map[string]bool{
 	monthSpent:           true,
 	"insufficient_quota": true, "credit_balance_exhausted": true, "organization_spend_limit_exceeded": true,

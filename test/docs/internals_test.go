@@ -132,7 +132,7 @@ var (
 	private = regexp.MustCompile(`\b(?:contract|rules?) R?\d+(?:\.\d+)*\b|\bR\d{1,2}\b|\bDESIGN\b`)
 )
 
-// TestCommentsCiteTheRepository: a section that a comment cites, as in "docs/wire.md, Retry
+// TestCommentsCiteTheRepository: a section that a comment cites, as in "docs/errors.md, Retry
 // advice", is a heading of that document, and no comment cites numbered rules of a text that is
 // not in the repository.
 func TestCommentsCiteTheRepository(t *testing.T) {

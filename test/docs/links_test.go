@@ -43,11 +43,15 @@ func follow(t *testing.T, from, to string) error {
 		return nil
 	}
 	var known []string
-	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(read(t, path), ""), -1) {
+	text := fence.ReplaceAllString(read(t, path), "")
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
 		known = append(known, anchor(m[1]))
 	}
+	for _, m := range errorAnchor.FindAllStringSubmatch(text, -1) {
+		known = append(known, m[1])
+	}
 	if !slices.Contains(known, at) {
-		return fmt.Errorf("no such heading; there are %s", strings.Join(known, ", "))
+		return fmt.Errorf("no such heading or anchor; there are %s", strings.Join(known, ", "))
 	}
 	return nil
 }

@@ -118,35 +118,27 @@ func TestNames(t *testing.T) {
 	}
 }
 
-var (
-	errorCode = regexp.MustCompile(`(?:Code: |NotFound\("[^"]*", |BadRequest\((?:"[^"]*"|[a-zA-Z.]+), |Forbidden\()"([a-z_]+)"`)
-	endCode   = regexp.MustCompile(`(?m)^\t\t"([a-z_]+)":\s+\{http\.`) // in the map of queue's endError
-	ownHeader = regexp.MustCompile(`"((?i:X-Llmguard)-[A-Za-z-]+)"`)
-)
+var ownHeader = regexp.MustCompile(`"((?i:X-Llmguard)-[A-Za-z-]+)"`)
 
-// TestWireIsComplete checks that docs/wire.md has every error code and every header of ours
-// that the code can send.
-func TestWireIsComplete(t *testing.T) {
+// TestHeadersAreExplained checks that docs/wire.md has every header of ours that the code can send.
+func TestHeadersAreExplained(t *testing.T) {
 	text := read(t, filepath.Join(root, "docs", "wire.md"))
 	found := 0
-	for _, dir := range []string{"proxy", "guard", "internal/wire", "queue", "providers", "internal/responses"} {
+	for _, dir := range []string{"proxy", "guard", "internal/wire"} {
 		for _, path := range files(t, ".go") {
 			if filepath.Dir(path) != filepath.Join(root, dir) || strings.HasSuffix(path, "_test.go") {
 				continue
 			}
-			source := read(t, path)
-			for _, re := range []*regexp.Regexp{errorCode, endCode, ownHeader} {
-				for _, m := range re.FindAllStringSubmatch(source, -1) {
-					found++
-					if !strings.Contains(text, "`"+m[1]+"`") {
-						t.Errorf("docs/wire.md does not explain %s of %s", m[1], path)
-					}
+			for _, m := range ownHeader.FindAllStringSubmatch(read(t, path), -1) {
+				found++
+				if !strings.Contains(text, "`"+m[1]+"`") {
+					t.Errorf("docs/wire.md does not explain %s of %s", m[1], path)
 				}
 			}
 		}
 	}
-	if found < 30 {
-		t.Errorf("only %d codes and headers found in the code", found)
+	if found < 10 {
+		t.Errorf("only %d headers found in the code", found)
 	}
 }
 
@@ -178,34 +170,12 @@ func TestObjectsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestBatchErrorsAreListed checks that docs/batch.md has every code that the code can put in a
-// batch's errors.
-func TestBatchErrorsAreListed(t *testing.T) {
-	text := read(t, filepath.Join(root, "docs", "batch.md"))
-	code := regexp.MustCompile(`problem(?:Of)?\((?:err, )?"([a-z_]+)"`)
-	found := 0
-	for _, path := range files(t, ".go") {
-		if filepath.Dir(path) != filepath.Join(root, "internal/batch") || strings.HasSuffix(path, "_test.go") {
-			continue
-		}
-		for _, m := range code.FindAllStringSubmatch(read(t, path), -1) {
-			found++
-			if !strings.Contains(text, "| `"+m[1]+"`") {
-				t.Errorf("docs/batch.md does not list %s of %s", m[1], path)
-			}
-		}
-	}
-	if found < 15 {
-		t.Errorf("only %d codes found in the code", found)
-	}
-}
-
-// TestAlertsAreExplained checks that docs/operations.md has every alert.
+// TestAlertsAreExplained checks that docs/operations/README.md has every alert.
 func TestAlertsAreExplained(t *testing.T) {
-	text := read(t, filepath.Join(root, "docs", "operations.md"))
+	text := read(t, filepath.Join(root, "docs", "operations", "README.md"))
 	for _, m := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(read(t, filepath.Join(root, "grafana", "alerts.yaml")), -1) {
-		if !strings.Contains(text, "`"+m[1]+"`") {
-			t.Errorf("docs/operations.md gives no advice on the alert %s", m[1])
+		if !strings.Contains(text, "["+m[1]+"]") {
+			t.Errorf("docs/operations/README.md does not list the alert %s", m[1])
 		}
 	}
 }

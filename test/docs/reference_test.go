@@ -1,12 +1,12 @@
 package docs
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -17,32 +17,66 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-var update = flag.Bool("update", false, "write docs/config.md anew")
+var update = flag.Bool("update", false, "write the generated parts of the documents")
 
-// generatedBelow separates the handwritten part of docs/config.md from the generated one below.
+// generatedBelow separates the handwritten part of a page of docs/config from the generated one below.
 const generatedBelow = "<!-- Generated from the comments of package config by `make generate`. Do not edit below. -->\n"
 
-// TestConfigReference compares docs/config.md with the structs of package config; go generate
-// writes it.
-func TestConfigReference(t *testing.T) {
-	path := filepath.Join(root, "docs", "config.md")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, _, found := strings.Cut(string(text), generatedBelow)
-	if !found {
-		t.Fatalf("%s has lost its line %q", path, generatedBelow)
-	}
-	want := head + generatedBelow + newReference(t).write()
-	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
+// configPages are the pages of docs/config, each with its sections. A section that is in none is on the
+// page of the section around it.
+var configPages = map[string][]string{
+	"README":        {""},
+	"listeners":     {"tls", "admin", "auth", "requests", "timeouts", "headers", "connections", "memory"},
+	"redis":         {"redis", "store"},
+	"providers":     {"providers[]"},
+	"limits":        {"defaults.limits[]", "defaults.raise_requests", "spend_caps[]", "request_limits[]"},
+	"labels":        {"labels[]"},
+	"brakes":        {"brakes[]"},
+	"orgs":          {"defaults", "orgs[]"},
+	"queue":         {"queue", "files", "batches", "cache", "conversations"},
+	"ledger":        {"ledger", "finance"},
+	"notifications": {"alerts", "webhooks"},
+	"logs":          {"log", "tracing"},
+}
+
+// pageOf returns the page of a section.
+func pageOf(section string) string {
+	found, length := "", 0
+	for page, sections := range configPages {
+		for _, s := range sections {
+			if s != "" && strings.HasPrefix(section+".", s+".") && len(s) > length {
+				found, length = page, len(s)
+			}
 		}
-		return
 	}
-	if string(text) != want {
-		t.Errorf("%s is not what package config says; run make generate", path)
+	return cmp.Or(found, "README")
+}
+
+// TestConfigReference compares docs/config with the structs of package config; go generate writes it.
+func TestConfigReference(t *testing.T) {
+	pages := newReference(t).write()
+	for page, generated := range pages {
+		replaceBelow(t, filepath.Join(root, "docs", "config", page+".md"), generatedBelow, generated)
+	}
+	if len(pages) != len(configPages) {
+		t.Errorf("%d pages of docs/config have sections, want all %d of configPages", len(pages), len(configPages))
+	}
+}
+
+// replaceBelow compares the part of a document below a mark with the generated one, or writes it with -update.
+func replaceBelow(t *testing.T, path, mark, generated string) {
+	t.Helper()
+	text := read(t, path)
+	head, _, found := strings.Cut(text, mark)
+	if !found {
+		t.Fatalf("%s has lost its line %q", path, mark)
+	}
+	want := head + mark + generated
+	switch {
+	case *update:
+		write(t, path, want)
+	case text != want:
+		t.Errorf("%s is not what the code says; run make generate", path)
 	}
 }
 
@@ -51,13 +85,16 @@ type reference struct {
 	structs map[string]*ast.StructType
 	texts   map[string]string // comments of the types
 	words   string            // the word list in the package comment
-	out     strings.Builder
+	pages   map[string]*strings.Builder
 	done    map[string]string // type -> heading of its section
 }
 
 func newReference(t *testing.T) *reference {
 	t.Helper()
-	r := &reference{structs: map[string]*ast.StructType{}, texts: map[string]string{}, done: map[string]string{}}
+	r := &reference{
+		structs: map[string]*ast.StructType{}, texts: map[string]string{}, done: map[string]string{},
+		pages: map[string]*strings.Builder{},
+	}
 	fset := token.NewFileSet()
 	files, err := filepath.Glob(filepath.Join(root, "config", "*.go"))
 	if err != nil {
@@ -105,10 +142,22 @@ func (r *reference) read(f *ast.File) {
 	}
 }
 
-func (r *reference) write() string {
-	r.out.WriteString("\n## How values are written\n" + escape(r.words))
+// write returns the generated part of each page.
+func (r *reference) write() map[string]string {
+	r.page("README").WriteString("\n## How values are written\n" + escape(r.words))
 	r.section("Config", "", false)
-	return strings.TrimSpace(r.out.String()) + "\n"
+	out := map[string]string{}
+	for page, text := range r.pages {
+		out[page] = "\n" + strings.TrimSpace(text.String()) + "\n"
+	}
+	return out
+}
+
+func (r *reference) page(name string) *strings.Builder {
+	if r.pages[name] == nil {
+		r.pages[name] = &strings.Builder{}
+	}
+	return r.pages[name]
 }
 
 // section writes one struct, then those inside it.
@@ -118,38 +167,43 @@ func (r *reference) section(name, path string, fixed bool) {
 		title = "`" + path + "`"
 	}
 	r.done[name] = path
-	fmt.Fprintf(&r.out, "\n## %s\n\n", title)
+	out := r.page(pageOf(path))
+	fmt.Fprintf(out, "\n## %s\n\n", title)
 	fields := fieldsOf(r.structs[name])
 	if path != "" {
-		r.out.WriteString(predicate(named(r.texts[name], fields), name) + "\n\n")
+		out.WriteString(linked(predicate(named(r.texts[name], fields), name)) + "\n\n")
 	}
 	if fixed {
-		r.out.WriteString("Changes here need a restart.\n\n")
+		out.WriteString("Changes here need a restart.\n\n")
 	}
 	var inner []func()
 	for i, f := range fields {
-		r.out.WriteString(f.line(fields, i) + r.goesTo(f, path, fixed, &inner) + "\n")
+		out.WriteString(f.line(fields, i, r.goesTo(f, path, fixed, &inner)) + "\n")
 	}
 	for _, fn := range inner {
 		fn()
 	}
 }
 
-// goesTo links a field to the section of its type, and schedules that section.
+// goesTo returns the link from a field to the section of its type, and schedules that section.
 func (r *reference) goesTo(f field, path string, fixed bool, inner *[]func()) string {
 	if r.structs[f.elem] == nil || f.kind() != "" {
 		return ""
 	}
-	below := strings.TrimPrefix(path+"."+f.name, ".")
-	if f.list {
-		below += "[]"
+	to, known := r.done[f.elem]
+	if !known {
+		to = strings.TrimPrefix(path+"."+f.name, ".")
+		if f.list {
+			to += "[]"
+		}
+		r.done[f.elem] = to
+		restart := fixed || f.tag.Get("reload") == "restart"
+		*inner = append(*inner, func() { r.section(f.elem, to, restart) })
 	}
-	if at, ok := r.done[f.elem]; ok {
-		return " See [`" + at + "`](#" + anchor(at) + ")."
+	if page := pageOf(to); page != pageOf(path) {
+		return page + ".md#" + anchor(to)
 	}
-	r.done[f.elem] = below
-	*inner = append(*inner, func() { r.section(f.elem, below, fixed || f.tag.Get("reload") == "restart") })
-	return " See [`" + below + "`](#" + anchor(below) + ")."
+	return "#" + anchor(to)
 }
 
 // field is one setting.
@@ -225,9 +279,9 @@ func (f field) kind() string {
 	return kinds[f.elem]
 }
 
-// line describes a field. A field without a comment is described by that of an earlier field
-// that names it.
-func (f field) line(all []field, i int) string {
+// line describes a field, with a link to the section that it contains, if any. A field without a comment is
+// described by that of an earlier field that names it.
+func (f field) line(all []field, i int, link string) string {
 	kind := f.kind()
 	switch {
 	case f.table:
@@ -269,7 +323,11 @@ func (f field) line(all []field, i int) string {
 			text = "See `" + all[k].name + "`."
 		}
 	}
-	return strings.TrimSuffix(fmt.Sprintf("- **`%s`** (%s): %s", f.name, strings.Join(facts, ", "), text), ": ")
+	name := "`" + f.name + "`"
+	if link != "" {
+		name = "[" + name + "](" + link + ")"
+	}
+	return strings.TrimSuffix(fmt.Sprintf("- **%s** (%s): %s", name, strings.Join(facts, ", "), linked(text)), ": ")
 }
 
 // bounds describes the range of a field.
@@ -318,20 +376,27 @@ func named(text string, fields []field) string {
 // otherwiseWords are field names that have another meaning within a sentence.
 var otherwiseWords = map[string]bool{"Redis": true, "TLS": true}
 
-// predicate drops the subject from "x is the ..." if x already precedes it.
+// predicate drops the subject from "x is the ..." or "x limits ..." if x already precedes it.
 func predicate(text, subject string) string {
-	for _, verb := range []string{" is ", " are "} {
-		if after, ok := strings.CutPrefix(text, subject+verb); ok {
-			return strings.ToUpper(after[:1]) + after[1:]
-		}
+	after, ok := strings.CutPrefix(text, subject+" ")
+	if !ok || strings.HasPrefix(after, "and ") || strings.HasPrefix(after, "of ") {
+		return text
 	}
-	return text
+	for _, verb := range []string{"is ", "are "} {
+		after = strings.TrimPrefix(after, verb)
+	}
+	return strings.ToUpper(after[:1]) + after[1:]
 }
 
 // escape escapes Markdown in a comment.
 func escape(text string) string {
 	return strings.NewReplacer("<", "&lt;", "*", `\*`).Replace(text)
 }
+
+var page = regexp.MustCompile(`docs/([\w-]+)\.md`)
+
+// linked makes links of the pages that a comment names.
+func linked(text string) string { return page.ReplaceAllString(text, "[$1](../$1.md)") }
 
 // anchor returns GitHub's anchor for a heading.
 func anchor(heading string) string {

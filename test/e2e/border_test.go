@@ -209,11 +209,19 @@ func TestBorderTimeouts(t *testing.T) {
 // wantDefault checks a default in the configuration reference.
 func wantDefault(t *testing.T, name, value string) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/config.md")
+	pages, err := filepath.Glob("../../docs/config/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), fmt.Sprintf("**`%s`** (duration, default `%s`", name, value)) {
+	var text strings.Builder
+	for _, page := range pages {
+		content, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(content)
+	}
+	if !strings.Contains(text.String(), fmt.Sprintf("**`%s`** (duration, default `%s`", name, value)) {
 		t.Errorf("the default of %s is not %s any more", name, value)
 	}
 }

@@ -76,7 +76,7 @@ func chat(model, text string, extra string) string {
 	return fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%s}]%s}`, model, quoted, extra)
 }
 
-// errorOf decodes an error body and fails the test unless it has OpenAI's form (docs/wire.md,
+// errorOf decodes an error body and fails the test unless it has OpenAI's form (docs/errors.md,
 // Error bodies).
 func errorOf(t *testing.T, a answer) (kind, code, message string) {
 	t.Helper()

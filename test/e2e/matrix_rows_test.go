@@ -19,7 +19,7 @@ type trial struct {
 	Kinds []string `json:"kinds"`
 	// DirectMS is how long to wait for the end of a call at the provider; 0 means forever.
 	DirectMS int `json:"direct_ms"`
-	// rule is the section of docs/wire.md, or the promise, by which llmguard differs, and wants
+	// rule is the section of docs/errors.md, or the promise, by which llmguard differs, and wants
 	// is what such outcomes look like, for all clients and kinds. At least one client must see
 	// a difference.
 	rule  string
@@ -125,7 +125,7 @@ func frameRows() []trial {
 	return rows
 }
 
-// failedMidway reports whether a stream ended as it must after breaking off (docs/wire.md,
+// failedMidway reports whether a stream ended as it must after breaking off (docs/errors.md,
 // Errors in a stream).
 func failedMidway(o outcome) bool {
 	return !o.OK && o.Attempts == 1 && strings.Contains(o.Message, "The answer above is incomplete")

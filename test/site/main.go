@@ -17,8 +17,9 @@ import (
 
 func main() {
 	out := flag.String("out", "../dist/site", "directory to write, removed first")
+	version := flag.String("version", "", "version and date to show")
 	flag.Parse()
-	if err := build(*out, ".."); err != nil {
+	if err := build(*out, "..", *version); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -26,9 +27,9 @@ func main() {
 }
 
 // build writes the site into a directory. root is the repository, the target of links to files
-// that are not pages.
-func build(out, root string) error {
-	site, err := llmguard.Site()
+// that are not pages. version names what the pages describe.
+func build(out, root, version string) error {
+	site, err := llmguard.Site(version)
 	if err != nil {
 		return err
 	}

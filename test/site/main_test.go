@@ -11,13 +11,13 @@ import (
 // of the site.
 func TestSiteIsWhole(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "site")
-	if err := build(out, "../.."); err != nil {
+	if err := build(out, "../..", "0.2.0, 2026-11-29"); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"index.html": "docsify.min.js", "_sidebar.md": `(/docs/config.md "every setting`,
-		"docs/decisions/README.md": "(027-lean-dependencies.md)", "docs/site/pages.js": `"/docs/operations/"`,
-		"docs/config.md": "", "docs/README.md": "OpenAI-compatible proxy", "CHANGELOG.md": "",
+		"index.html": "docsify.min.js", "_sidebar.md": `(/docs/config/README.md "`,
+		"docs/decisions/README.md": "(027-lean-dependencies.md)", "docs/site/pages.js": `"build":"0.2.0, 2026-11-29","pages":["/CHANGELOG"`,
+		"docs/config/limits.md": "", "docs/README.md": "OpenAI-compatible proxy", "CHANGELOG.md": "",
 		"docs/site/docsify.LICENSE": "MIT License",
 	} {
 		content, err := os.ReadFile(filepath.Join(out, name))

@@ -15,7 +15,7 @@ type Brake struct {
 	Name string `yaml:"name,required" kind:"id" unique:"list"`
 	// By is whose calls are counted and stopped together: each user, key, ip or value of a label, or
 	// each combination in a list: [user, session]. run-budget: each run with a budget of its own
-	// (docs/agents.md), with all runs inside it. Calls without one of them are not counted.
+	// (docs/runs.md), with all runs inside it. Calls without one of them are not counted.
 	By string `yaml:"by,required" kind:"subject"`
 	// Shared counts and stops all users with a value together. By default a value that callers can choose, of
 	// a label from a header or from the body, is counted for each user separately, so that no caller can have the

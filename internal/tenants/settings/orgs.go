@@ -55,7 +55,7 @@ type Org struct {
 	Downgrade map[string]string `yaml:"downgrade"`
 	// Cache lets calls be answered from earlier answers of the org. Default: no answer is stored.
 	Cache Cache `yaml:"cache" unset:"off" runtime:""`
-	// Runs bound the budgets that the org's keys give to runs: see docs/agents.md.
+	// Runs bound the budgets that the org's keys give to runs: see docs/runs.md.
 	Runs Runs `yaml:"runs" runtime:""`
 	// AllowBuiltinTools permits the provider's own tools, such as web search. Their cost is not
 	// bounded by a hold.
