@@ -41,11 +41,11 @@ type Config struct {
 	Redis Redis `yaml:"redis" reload:"restart"`
 	// Auth configures how callers' keys are hashed.
 	Auth Auth `yaml:"auth"`
-	// TrustedProxies are the addresses (10.0.0.7 or 10.0.0.0/8) whose X-Forwarded-For is trusted, or
-	// Forwarded without it, and X-Forwarded-Proto at the console. Empty: none.
+	// TrustedProxies are the addresses (10.0.0.7 or 10.0.0.0/8) whose X-Forwarded-For, or else
+	// Forwarded, is trusted, and X-Forwarded-Proto at the console. Empty: none.
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies" reload:"restart"`
-	// CORSOrigins are the origins, such as https://app.example.com, of web pages that may call from a
-	// browser (CORS). "*" allows all. A page needs a key, and whoever can open the page can read it.
+	// CORSOrigins are the origins, such as https://app.example.com, of web pages that may call from
+	// a browser (CORS); "*" allows all. A page needs a key, which everyone who opens it can read.
 	// Empty: none.
 	CORSOrigins []string `yaml:"cors_origins" reload:"restart" kind:"origin"`
 	// Requests limits the size and shape of one request.
@@ -60,37 +60,31 @@ type Config struct {
 	Memory Memory `yaml:"memory" reload:"restart"`
 	// Store configures what happens when Redis is unreachable.
 	Store Store `yaml:"store"`
-	// KillSwitch overrides the modes of all limits and spend caps. off: limits work as
-	// configured. shadow: limits count and report, and calls are neither refused nor queued
-	// because of them. stop: all spending stops as with `llmguard stop`, in every process that
-	// has loaded this file, until it loads another value.
+	// KillSwitch overrides the modes of all limits and spend caps. off: limits work as configured.
+	// shadow: limits only count and report. stop: all spending stops as with `llmguard stop`, in
+	// every process that has loaded this file.
 	KillSwitch string `yaml:"kill_switch" default:"off" enum:"off,shadow,stop"`
 	// SpendCaps bound what all orgs together spend through this deployment, at all providers.
 	SpendCaps []SpendCap `yaml:"spend_caps" range:"..50 spend caps"`
-	// RequestLimits limit how many requests callers may send, whatever they cost, and those without
-	// a valid key. Default: none. Free requests also have fixed limits for each key.
+	// RequestLimits limit how many requests callers may send, whatever they cost. Default: none.
+	// Free requests also have fixed limits for each key.
 	RequestLimits []RequestLimit `yaml:"request_limits" range:"..50 request limits"`
-	// UnknownModelPrice is the price of models that have none: an entry as under Prices,
-	// without model, provider, names and prefixes. Such calls are held and charged at it, so
-	// choose a high one: {max_output: 128000, prices: [{input: 15, output: 75}]}. Without
-	// max_output, only requests with an output limit are accepted. If omitted, such models are
-	// refused.
+	// UnknownModelPrice is the price of models that have none: an entry as under Prices, without
+	// model, provider, names and prefixes. If omitted, such models are refused. See docs/prices.md.
 	UnknownModelPrice Raw `yaml:"unknown_model_price" kind:"mapping"`
-	// Prices are your own prices. They override the built-in catalogue and have the form of its
-	// models. ${NAME} is not expanded here.
+	// Prices are your own prices, which override the built-in catalogue: see docs/prices.md.
+	// ${NAME} is not expanded here.
 	Prices Raw `yaml:"prices" kind:"list"`
-	// PricesFile is a file with more prices, written by `llmguard prices update`. It overrides
-	// the built-in catalogue, and Prices overrides it. A relative path starts at the
-	// configuration file. The file may be missing.
+	// PricesFile is a file written by `llmguard prices update`. It overrides the built-in
+	// catalogue, and Prices overrides it. A relative path starts at the configuration file. The
+	// file may be missing.
 	PricesFile string `yaml:"prices_file"`
 	// Providers are the upstream accounts.
 	Providers []Provider `yaml:"providers,required" range:"1.."`
-	// Labels are dimensions of calls that limits and the ledger can count by. The word agents, in place
-	// of the list or of an element, defines three: session, agent and parent_agent, from the headers
-	// that coding agents send.
+	// Labels are dimensions of calls that limits and the ledger can count by. The word agents, in
+	// place of the list or of an element, defines those of coding agents.
 	Labels []Label `yaml:"labels" range:"..8 labels" kind:"labels"`
-	// Brakes stop agents that run wild, in every org: when a run, user or key spends far more than usual,
-	// repeats itself or makes too many calls. At most 8 apply to an org.
+	// Brakes stop runs, users or keys that run wild, in every org. At most 8 apply to an org.
 	Brakes []Brake `yaml:"brakes"`
 	// Defaults apply to every org, in this file and in Redis.
 	Defaults Defaults `yaml:"defaults"`
@@ -140,18 +134,16 @@ type Admin struct {
 	Listen string `yaml:"listen" default:"127.0.0.1:9090" kind:"address" reload:"restart"`
 	// TLS encrypts this listener.
 	TLS TLS `yaml:"tls" reload:"restart"`
-	// Hosts are additional host names or patterns that requests may use, such as
-	// admin.example.com. Addresses, localhost, names without a dot, private zones (.local,
-	// .internal, .svc, .home.arpa) and the host of Listen are always allowed; "*" allows every
-	// name. Other names get 421, which prevents DNS rebinding. /healthz and /readyz accept any
-	// name.
+	// Hosts are additional host names or patterns that requests may use, such as admin.example.com;
+	// "*" allows every name. Addresses, localhost, names without a dot, private zones (.local,
+	// .internal, .svc, .home.arpa) and the host of Listen are always allowed. Other names get 421,
+	// which prevents DNS rebinding. /healthz and /readyz accept any name.
 	Hosts []string `yaml:"hosts"`
 	// PublicURL is where administrators reach this listener, such as https://admin.example.com, for
 	// links to the console in messages. If omitted, messages name the command instead.
 	PublicURL string `yaml:"public_url" reload:"restart" kind:"URL"`
 	// MetricsToken protects /metrics. Scrapers send it as "Authorization: Bearer TOKEN". If
-	// omitted, everyone who can reach the listener can read the
-	// metrics, which contain names of orgs, pools and limits.
+	// omitted, everyone who can reach the listener can read the names of orgs, pools and limits.
 	MetricsToken Secret `yaml:"metrics_token" range:"16.. characters"`
 	// Keys of administrators open only the admin API. Create more with `llmguard admins
 	// create`.
@@ -207,8 +199,8 @@ type Redis struct {
 	// DB is the database number; a cluster has only 0.
 	DB int `yaml:"db" min:"0" excludes:"url"`
 	// Prefix precedes the name of every key and channel, such as staging:, so that several
-	// deployments can share a Redis. All processes of a deployment need the same one. At most 32
-	// letters, digits and _ - . : /. Empty: none, as with "${PREFIX:-}" where PREFIX is not set.
+	// deployments can share a Redis. At most 32 letters, digits and _ - . : /. Empty: none, as with
+	// "${PREFIX:-}" where PREFIX is not set.
 	Prefix string `yaml:"prefix" min:"0" kind:"key prefix"`
 }
 
@@ -252,16 +244,14 @@ type Requests struct {
 	MaxJSONTokens int `yaml:"max_json_tokens" default:"200000"`
 }
 
-// Headers is how answers report limits and when to retry. See docs/wire.md, Rate limit headers.
+// Headers is how answers report limits and when to retry: see docs/wire.md.
 type Headers struct {
-	// Standard is the form for clients that do not know llmguard. x: X-RateLimit-Limit,
-	// -Remaining, -Reset and -Resource, of the limit that binds first. ietf: the fields RateLimit
-	// and RateLimit-Policy of the IETF draft, of all limits. X-Llmguard-Limits and OpenAI's
-	// headers are sent in any case.
+	// Standard is the form for clients that do not know llmguard. x: X-RateLimit-Limit, -Remaining,
+	// -Reset and -Resource, of the limit that binds first. ietf: RateLimit and RateLimit-Policy of
+	// the IETF draft, of all limits. X-Llmguard-Limits and OpenAI's headers are sent in any case.
 	Standard string `yaml:"standard" default:"x" enum:"x,ietf,both,off"`
 	// RetryJitter is how much later than necessary the Retry-After of a 429 or 503 may be, at
-	// random, so that callers refused by one limit do not all return in the same second: 1% to
-	// 100% of the wait, at least 2s and at most 60s. off: Retry-After is exact.
+	// random: 1% to 100% of the wait, at least 2s and at most 60s. off: Retry-After is exact.
 	RetryJitter PercentOrOff `yaml:"retry_jitter" default:"10%" min:"0"`
 }
 
@@ -274,12 +264,11 @@ type Connections struct {
 	// PerAddress is the largest number of connections from one address. 0: a quarter of Total.
 	// Trusted proxies are limited by Total only.
 	PerAddress int `yaml:"per_address" default:"0" min:"0"`
-	// IPv6Prefix is how many bits of an IPv6 address count as one address. It
-	// applies wherever addresses are counted: connections, also of the admin listener, wrong keys,
-	// request_limits, and limits with subject ip.
+	// IPv6Prefix is how many bits of an IPv6 address count as one address, wherever addresses are
+	// counted.
 	IPv6Prefix int `yaml:"ipv6_prefix" default:"64" range:"1..128 bits"`
-	// Streams is how many event streams, WebSockets, uploads and downloads may be open in one process. An
-	// org may have half of them, one key a quarter. More get 429. 0: no limit.
+	// Streams is how many event streams, WebSockets, uploads and downloads may be open in one
+	// process. An org may have half of them, one key a quarter. More get 429. 0: no limit.
 	Streams int `yaml:"streams" default:"2000" min:"0"`
 }
 
@@ -304,38 +293,30 @@ type Timeouts struct {
 
 // Store is what happens when Redis is slow, unreachable or has lost data.
 type Store struct {
-	// OnFailure is what happens to live calls while Redis is unreachable, unless the org sets
-	// its own. deny: 503 with Retry-After. local: calls are admitted within LocalShare of every
-	// limit. allow: calls are admitted. local and allow need JournalDir: admitted calls are
-	// written there before they are sent, and charged when Redis is back. Meanwhile nothing
-	// waits and no jobs run.
+	// OnFailure is what happens to live calls while Redis is unreachable, unless the org sets its
+	// own. deny: 503. local: calls are admitted within LocalShare of every limit. allow: calls are
+	// admitted. local and allow need JournalDir. See docs/operations.md.
 	OnFailure string `yaml:"on_failure" default:"deny" enum:"deny,local,allow"`
 	// LocalShare is how much of each limit and pool quota one process admits while Redis is
-	// unreachable, for orgs with local. Set it to at most 100% divided by the number of
-	// proxies. Earlier usage is not known then.
+	// unreachable, for orgs with local: at most 100% divided by the number of proxies.
 	LocalShare Percent `yaml:"local_share" default:"10%" reload:"restart"`
 	// Deadline is how long a call waits for Redis before llmguard sends a ping. If the ping is
 	// not answered either, OnFailure applies.
 	Deadline time.Duration `yaml:"deadline" default:"250ms" reload:"restart"`
-	// HoldLease is how long a call's money stays held after its process died. Then it is
-	// charged in full, as an estimate. After a Redis outage, holds last this long again. It is
-	// renewed three times in that time. All processes need the same one.
+	// HoldLease is how long a call's money stays held after its process died. Then it is charged in
+	// full, as an estimate. All processes need the same one.
 	HoldLease time.Duration `yaml:"hold_lease" default:"60s" reload:"restart" range:"3s.."`
 	// AfterDataLoss is what limits do when Redis has lost its data. close: each limit admits
-	// nothing for the length of its window, or until `llmguard limits reopen`. open: limits
-	// count from zero. With JournalDir, a loss while llmguard restarts is noticed too.
+	// nothing for the length of its window, or until `llmguard limits reopen`. open: limits count
+	// from zero.
 	AfterDataLoss string `yaml:"after_data_loss" default:"close" enum:"close,open" reload:"restart"`
-	// Durability is when a hold or a charge counts as written. async: when Redis answers; a
-	// failover can lose the last moments. wait1: when one replica has it too (WAIT). waitaof1:
-	// when it is also on disk in Redis and in one replica (WAITAOF, Redis 7.2). If no replica
-	// confirms within half of Deadline, holds are refused and charges go to the journal. Each
-	// write takes one more round trip to the replica, and with waitaof1 up to a second unless
-	// both have appendfsync always. Not for clusters.
+	// Durability is when a hold or a charge counts as written. async: when Redis answers. wait1:
+	// when one replica has it too (WAIT). waitaof1: when it is also on disk in Redis and in one
+	// replica (WAITAOF). Not for clusters. See docs/scaling.md.
 	Durability string `yaml:"durability" default:"async" enum:"async,wait1,waitaof1" reload:"restart"`
-	// JournalDir is a directory on a persistent disk for charges that cannot be written to
-	// Redis, and for calls admitted without it. llmguard creates it with mode 0700; processes
-	// may share it. If omitted, charges wait in memory, and calls whose process dies are
-	// charged their hold.
+	// JournalDir is a directory on a persistent disk for charges that cannot be written to Redis,
+	// and for calls admitted without it. Processes may share it. If omitted, charges wait in
+	// memory, and calls whose process dies are charged their hold.
 	JournalDir string `yaml:"journal_dir" reload:"restart"`
 	// JournalMax is the largest journal of one process; a call takes about 1 KB. The file may
 	// be twice as large.
@@ -345,18 +326,17 @@ type Store struct {
 // Ledger is the storage and export of the ledger. Redis keeps entries until 90 days after an
 // org's last one, and daily sums for 400 days.
 type Ledger struct {
-	// ExportDir is a directory to which every entry is appended before it is trimmed from
-	// Redis: one file of JSON lines for each org and UTC day, and each part of a spread org. If
-	// several processes have it, it must be the same directory, on a shared mount with working
-	// locks. Default: no export.
+	// ExportDir is a directory to which every entry is appended before it is trimmed from Redis:
+	// see docs/ledger.md. If several processes have it, it must be the same directory, on a shared
+	// mount with working locks. Default: no export.
 	ExportDir string `yaml:"export_dir"`
 	// MaxEntries is about how many entries of an org, and of each part of one that is spread, stay
-	// in Redis, at about 700 bytes each.
-	// With ExportDir, up to ten times as many stay until they are exported.
+	// in Redis, at about 700 bytes each. With ExportDir, up to ten times as many stay until they
+	// are exported.
 	MaxEntries int64 `yaml:"max_entries" default:"1000000"`
 	// MemoryShare is the percentage of Redis's maxmemory (or of the machine's memory) that all
-	// ledgers together may use. Beyond it, the oldest entries of the largest ledgers are
-	// trimmed within ten seconds. Daily sums and exported files stay. 100: no limit.
+	// ledgers together may use. Beyond it, the oldest entries of the largest ledgers are trimmed.
+	// 100: no limit.
 	MemoryShare int `yaml:"memory_share" default:"40" range:"1..100 percent"`
 }
 

@@ -3,8 +3,7 @@ package config
 import "time"
 
 // Conversations are the responses that llmguard stores because the provider has only chat
-// completions: input and output, in Redis, encrypted with queue.seal_keys, unless the request
-// sets store: false.
+// completions, unless the request sets store: false.
 type Conversations struct {
 	// TTL is how long a response can be retrieved and used as previous_response_id.
 	TTL time.Duration `yaml:"ttl" default:"7d"`
@@ -15,17 +14,15 @@ type Conversations struct {
 
 // Files is where files are stored, and how many. Redis has only one record for each file.
 type Files struct {
-	// Store is a directory or a bucket, s3://bucket?region=...; for another server than AWS,
-	// s3://bucket?region=us-east-1&endpoint=https://minio:9000&s3ForcePathStyle=true.
-	// Credentials are found as by AWS's own tools. All proxies and workers need the same store;
-	// a directory must be a shared mount. They check this at startup.
+	// Store is a directory or a bucket, s3://bucket?region=...: see docs/batch.md. All proxies and
+	// workers need the same store; a directory must be a shared mount. They check this at startup.
 	Store string `yaml:"store"`
 	// MaxFile is the largest upload.
 	MaxFile Size `yaml:"max_file" default:"200MB"`
 	// TTL is how long files are kept unless the upload sets its own lifetime.
 	TTL time.Duration `yaml:"ttl" default:"30d"`
 	// MaxOrgBytes is how much an org's files may use. Beyond it, uploads and new batches are
-	// refused; open batches still write their output. 0: no limit.
+	// refused. 0: no limit.
 	MaxOrgBytes Size `yaml:"max_org_bytes" default:"100GB" min:"0"`
 	// MaxUserBytes is the same for one user. 0: as much as the org.
 	MaxUserBytes Size `yaml:"max_user_bytes" default:"0" min:"0"`
@@ -37,9 +34,8 @@ type Files struct {
 // AnswerStore is where the answers of the response caches of orgs are stored. An org turns its
 // cache on with its own field cache.
 type AnswerStore struct {
-	// Store is where the bodies of answers are. redis: in Redis. files: in files.store, where
-	// all proxies and workers read them; Redis has about 1 kB for each. Changing it needs a
-	// restart, and answers stored before are found as long as files.store is set.
+	// Store is where the bodies of answers are: in Redis, or in files.store, where all proxies and
+	// workers read them. Answers stored before a change are found as long as files.store is set.
 	Store string `yaml:"store" default:"redis" enum:"redis,files"`
 }
 
@@ -62,30 +58,28 @@ type Batches struct {
 	MaxUserOpen int `yaml:"max_user_open" default:"250" min:"0"`
 	// MaxEnded is how many ended batches of an org are kept, for 31 days. 0: all.
 	MaxEnded int `yaml:"max_ended" default:"10000" min:"0"`
-	// OverBudget is what happens to a batch whose maximum cost exceeds what a limit admits in
-	// 24 hours. warn: it runs with a warning, and lines that do not fit in time end as
-	// batch_expired. refuse: it fails. If its input alone costs more, it fails in both cases.
+	// OverBudget is what happens to a batch whose maximum cost exceeds what a limit admits in 24
+	// hours. warn: it runs, and lines that do not fit in time end as batch_expired. refuse: it
+	// fails. If its input alone costs more, it fails in both cases.
 	OverBudget string `yaml:"over_budget" default:"warn" enum:"warn,refuse"`
 	// Poll is how often llmguard checks a batch that the provider runs (batch_mode: provider).
 	Poll time.Duration `yaml:"poll" default:"30s"`
-	// Doubt is how long llmguard looks for such a batch in the provider's list if the answer to
-	// its creation was lost. Then it creates another. If the first one appears later, both are
-	// paid for, so choose more than a creation takes.
+	// Doubt is how long llmguard looks for such a batch in the provider's list if the answer to its
+	// creation was lost. Then it creates another. If the first one appears later, both are paid
+	// for.
 	Doubt time.Duration `yaml:"doubt" default:"2m"`
 }
 
-// Memory is the space for bodies and answers in flight in each process. An org that uses all it
-// can get leaves about half of each limit to others. If there is no space within seconds, calls
-// get 503 with Retry-After.
+// Memory is the space for bodies and answers in flight in each process. If there is none within
+// seconds, calls get 503 with Retry-After. See docs/scaling.md.
 type Memory struct {
-	// Bodies is how much memory they may use. A body counts until it is sent, an answer until
-	// it is passed on or in a file. 0: a quarter of the process's memory (GOMEMLIMIT, else its
-	// cgroup's limit, else the machine's), at least twice requests.max_body. Other values must
-	// be at least requests.max_body.
+	// Bodies is how much memory they may use, at least requests.max_body. 0: a quarter of the
+	// process's memory (GOMEMLIMIT, else its cgroup's limit, else the machine's), at least twice
+	// requests.max_body.
 	Bodies Size `yaml:"bodies" default:"0" min:"0"`
-	// Spool is how many of these bytes may be in temporary files, which hold bodies above 1
-	// MiB. The temporary directory (TMPDIR) must be on a disk with this much space. At least
-	// requests.max_body; 0: no files, all bodies in memory.
+	// Spool is how many of these bytes may be in temporary files, which hold bodies above 1 MiB: at
+	// least requests.max_body. TMPDIR must be on a disk with this much space. 0: all bodies in
+	// memory.
 	Spool Size `yaml:"spool" default:"2GB" min:"0"`
 }
 

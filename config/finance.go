@@ -14,8 +14,8 @@ type Finance struct {
 // FinanceExport are FOCUS files of all orgs that the processes write on their own. One of them does
 // it for each org.
 type FinanceExport struct {
-	// Every is when files are written. day: soon after each midnight UTC, the files of the month of
-	// the day that ended. month: when a month is over. Default: never.
+	// Every is when files are written. day: soon after each midnight UTC, the files of the month so
+	// far. month: when a month is over. Default: never.
 	Every string `yaml:"every" enum:"day,month"`
 	// To is a directory, the same for all processes, or a bucket, s3://bucket/prefix?region=... as
 	// in files.store.

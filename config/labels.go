@@ -18,10 +18,9 @@ import (
 type Label struct {
 	// Name is 1 to 32 of a-z, 0-9 and _, and none of org, group, user, key, ip.
 	Name string `yaml:"name,required" kind:"label" unique:"list"`
-	// From are the places of the value, in order: "header X-Project" (a header of the request, which
-	// is not forwarded), "body user" or "body metadata.project" (a text in the JSON body), and key
-	// (the value in the labels of the key, its user or its org). The first that has a value counts.
-	// Default: only Default.
+	// From are the places of the value, in order: "header X-Project" (a header, which is not
+	// forwarded), "body user" or "body metadata.project" (a text in the JSON body), and key (the
+	// labels of the key, its user or its org).
 	From []string `yaml:"from" kind:"label source"`
 	// Default is the value of calls that have none.
 	Default string `yaml:"default"`

@@ -10,16 +10,13 @@ import (
 type Provider struct {
 	// ID is the provider's name in metrics, errors and orgs' lists.
 	ID string `yaml:"id,required" kind:"id" unique:"list"`
-	// Kind is the provider's dialect. openai is for all OpenAI-compatible servers: OpenAI,
-	// vLLM, Ollama, OpenRouter, Groq and others. azure sends the key as api-key and has its own
-	// paths. mistral removes fields that Mistral refuses. gemini counts reasoning, which Gemini
-	// shows only in the total. anthropic is for Anthropic's API: it sends conversations as Messages.
+	// Kind is the provider's dialect. openai is for all OpenAI-compatible servers: OpenAI, vLLM,
+	// Ollama, OpenRouter, Groq and others. See docs/providers.md.
 	Kind string `yaml:"kind" default:"openai" kind:"dialect"`
 	// Responses is how calls of /v1/responses are sent. native: unchanged. translate: as chat
-	// completions, for servers that have no responses; llmguard then stores them (see
-	// conversations). auto: translate for the kinds mistral and gemini and for DeepSeek and
-	// Together, native for all others. vLLM, Ollama and similar servers differ by version. With kind
-	// anthropic they are always sent as Messages.
+	// completions, for servers that have no responses. auto: translate for the kinds mistral and
+	// gemini and for DeepSeek and Together, native for all others. With kind anthropic they are
+	// always sent as Messages.
 	Responses string `yaml:"responses" default:"auto" enum:"auto,native,translate"`
 	// APIVersion is the api-version of Azure calls. If omitted, Azure's v1 API is used, which
 	// needs none.
@@ -36,10 +33,9 @@ type Provider struct {
 	Project      string `yaml:"project"`
 	// Headers are added to every call.
 	Headers map[string]Secret `yaml:"headers"`
-	// AllowFields are request fields, or patterns with *, that OpenAI's API does not have and
-	// that llmguard forwards to this provider. Fields that cost nothing (top_k,
-	// repetition_penalty and others) need not be listed. The cost of listed fields is not held,
-	// but charged if the answer names a more expensive model or reports a higher cost.
+	// AllowFields are request fields, or patterns with *, that OpenAI's API does not have and that
+	// llmguard forwards to this provider. Their cost is not held, but charged if the answer names a
+	// more expensive model or reports a higher cost.
 	AllowFields []string `yaml:"allow_fields" kind:"pattern"`
 	// OutputLimitField is the provider's name for the output limit of chat completions. auto:
 	// as in the request for kind azure and api.openai.com; max_tokens for all others, except
@@ -47,40 +43,39 @@ type Provider struct {
 	OutputLimitField string `yaml:"output_limit_field" default:"auto" enum:"auto,max_tokens,max_completion_tokens"`
 	// ReportedCost is what happens to a cost in the answer's usage (cost, estimated_cost) that is
 	// higher than llmguard's price. charge: it is charged in USD. ignore: it is passed on only.
-	// auto: charge for openrouter.ai, api.perplexity.ai, api.deepinfra.com and
-	// router.requesty.ai; ignore for others, whose currency is unknown. Costs whose name says USD
-	// (cost_in_usd_ticks, the header x-litellm-response-cost) are charged unless this is ignore.
+	// auto: charge for openrouter.ai, api.perplexity.ai, api.deepinfra.com and router.requesty.ai;
+	// ignore for others, whose currency is unknown. Costs whose name says USD are charged unless
+	// this is ignore.
 	ReportedCost string `yaml:"reported_cost" default:"auto" enum:"auto,charge,ignore"`
-	// Region is where the provider processes calls, if that has a price of its own (see region in
-	// prices). Default: the region in the host, such as eu for eu.api.openai.com. A region that
-	// a request or an answer names takes precedence.
+	// Region is where the provider processes calls, if that has a price of its own. Default: the
+	// region in the host, such as eu for eu.api.openai.com. A region that a request or an answer
+	// names takes precedence.
 	Region string `yaml:"region"`
-	// FailedCalls is what a call costs that the provider answered with an error. free: nothing,
-	// and it counts in no limit. input: its input, marked as estimated, after a 408, a 5xx other
-	// than 503 and 529, or content_filter; for providers that bill it, as Azure does. What an
-	// error reports to have used is charged either way.
+	// FailedCalls is what a call costs that the provider answered with an error. free: nothing.
+	// input: its input, estimated, after a 408, a 5xx other than 503 and 529, or content_filter;
+	// for providers that bill it, as Azure does. What an error reports to have used is charged
+	// either way.
 	FailedCalls string `yaml:"failed_calls" default:"free" enum:"free,input"`
-	// Identifiers is how user, safety_identifier and prompt_cache_key are sent. org: with a
-	// prefix for the caller's org (an HMAC of its id), so that orgs share no cached prompts.
-	// as_sent: unchanged, as always with an org's own credential.
+	// Identifiers is how user, safety_identifier and prompt_cache_key are sent. org: with a prefix
+	// for the caller's org, so that orgs share no cached prompts. as_sent: unchanged, as always
+	// with an org's own credential.
 	Identifiers string `yaml:"identifiers" default:"org" enum:"org,as_sent"`
 	// ServiceTier is the tier of calls that name none or "auto": the setting of the account's
 	// project. Such calls are held at this tier, and charged at it if the answer names none.
 	ServiceTier string `yaml:"service_tier" default:"default" enum:"default,flex,priority"`
-	// BatchMode is who runs the lines of batches. queue: llmguard, one by one, within the
-	// pools' quota. provider: the provider's own Batch API, at its batch prices, within 24
-	// hours. Only for kinds openai and anthropic (lines for /v1/messages).
+	// BatchMode is who runs the lines of batches. queue: llmguard, one by one. provider: the
+	// provider's own Batch API, at its batch prices, within 24 hours. Only for kind openai. See
+	// docs/batch.md.
 	BatchMode string `yaml:"batch_mode" default:"queue" enum:"queue,provider"`
-	// DocumentTokens is how many input tokens are held for each document in a request: a PDF,
-	// or content that the provider fetches from a URL. 0: the model's maximum, because small
-	// files can contain much text. Set it to what the provider reads of a document if the hold
-	// is too high for your limits.
+	// DocumentTokens is how many input tokens are held for each document in a request: a PDF, or
+	// content that the provider fetches from a URL. 0: the model's maximum. Set it to what the
+	// provider reads of a document if that is too much for your limits.
 	DocumentTokens int64 `yaml:"document_tokens" min:"0"`
-	// Strict refuses members of requests on /v1/messages that llmguard does not know. By default they are
-	// forwarded, because agents send new ones with every release, and what they may cost is not held.
+	// Strict refuses members of requests on /v1/messages that llmguard does not know. By default
+	// they are forwarded, and what they may cost is not held.
 	Strict bool `yaml:"strict" needs:"dialect"`
 	// Prompts are stored prompts of the account that calls of /v1/responses may use. Others get
-	// 404, because a prompt hides its model and input.
+	// 404: see docs/openai-api.md.
 	Prompts []Prompt `yaml:"prompts"`
 	// ConnectTimeout covers connecting and the TLS handshake.
 	ConnectTimeout time.Duration `yaml:"connect_timeout" default:"10s"`
@@ -128,7 +123,7 @@ type Pool struct {
 	// TPM is tokens per minute, in every sliding minute. Default: no limit.
 	TPM int64 `yaml:"tpm"`
 	// ITPM is input tokens per minute, for a provider that counts input and output separately, as
-	// Anthropic does. Input read from a prompt cache does not count. Default: no limit.
+	// Anthropic does. Input from a prompt cache does not count. Default: no limit.
 	ITPM int64 `yaml:"itpm" excludes:"tpm"`
 	// OTPM is output tokens per minute, for such a provider. Only what is generated counts, not the
 	// output limit. Default: no limit.
@@ -141,8 +136,8 @@ type Pool struct {
 	LearnQuota bool `yaml:"learn_quota" default:"true"`
 	// Concurrency is how many calls may be in flight. Default: no limit.
 	Concurrency int `yaml:"concurrency"`
-	// MaxPause is how long calls are paused at most because the provider asks for it, as in
-	// Retry-After. After a longer request, one call is tried before the others continue.
+	// MaxPause is how long calls are paused at most because the provider asks for it. After a
+	// longer request, one call is tried before the others continue.
 	MaxPause time.Duration `yaml:"max_pause" default:"5m" range:"1s..1h"`
 	// MaxJobs and MaxBytes limit the jobs waiting for this pool. Beyond them, calls that do not
 	// fit get 429.

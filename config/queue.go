@@ -20,9 +20,8 @@ type Queue struct {
 	// KeepAlive is the interval between the empty lines that a waiting stream receives.
 	KeepAlive time.Duration `yaml:"keep_alive" default:"15s" reload:"restart"`
 	// SealKeys encrypt bodies and answers of jobs and conversations in Redis, and files in
-	// files.store (AES-256-GCM). The first encrypts, all decrypt. To rotate, add a new one at
-	// the front, and remove the old one after max_age, result_ttl, conversations.ttl and the
-	// life of files (30 days, or files.ttl). Default: no encryption.
+	// files.store (AES-256-GCM). The first encrypts, all decrypt; docs/operations.md says how to
+	// rotate them. Default: no encryption.
 	SealKeys []SealKey `yaml:"seal_keys"`
 	// BlobAbove is the size above which a job's body or answer is stored in files.store instead
 	// of Redis, encrypted with seal_keys if there are any. 0, or without files.store: all stay
@@ -32,21 +31,19 @@ type Queue struct {
 	// and one user may use.
 	OrgShare  int `yaml:"org_share" default:"25" range:"1..100 percent"`
 	UserShare int `yaml:"user_share" default:"25" range:"1..100 percent"`
-	// MemoryShare is the percentage of Redis's maxmemory (or of the machine's memory) beyond
-	// which no more bodies, answers and responses are stored. Limits continue to count, and
-	// running jobs can end.
+	// MemoryShare is the percentage of Redis's maxmemory (or of the machine's memory) beyond which
+	// nothing more of callers is stored. Limits continue to count, and running jobs can end.
 	MemoryShare int `yaml:"memory_share" default:"80" range:"1..100 percent"`
-	// MemoryOrgShare is how much of that memory one org may use, as a percentage of what other
-	// orgs leave. With 50, a single org may use half, and each of two a third. 100: no limit.
+	// MemoryOrgShare is how much of that memory one org may use, as a percentage of what other orgs
+	// leave: with 50, a single org may use half, and each of two a third. 100: no limit.
 	MemoryOrgShare int `yaml:"memory_org_share" default:"50" range:"1..100 percent"`
 	// Shares guarantee each class of waiting jobs a part of a pool's quota.
 	Shares Shares `yaml:"shares"`
-	// MaxAttempts is how often a job is started before it becomes a dead letter. It stops jobs
-	// that crash their worker.
+	// MaxAttempts is how often a job is started before it becomes a dead letter.
 	MaxAttempts int `yaml:"max_attempts" default:"3"`
-	// RetryFor is how long after its submission a job without a connected caller is retried
-	// when the provider fails it (5xx), after 2 s, 4 s, 8 s and so on, within the pool's
-	// max_age. Then it becomes a dead letter. 0: no retries.
+	// RetryFor is how long after its submission a job without a connected caller is retried when
+	// the provider fails it (5xx), within the pool's max_age. Then it becomes a dead letter. 0: no
+	// retries.
 	RetryFor time.Duration `yaml:"retry_for" default:"1d" min:"0"`
 	// DeadLetters is how many dead letters a pool keeps, for DeadTTL; the oldest are removed
 	// first.

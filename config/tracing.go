@@ -1,10 +1,8 @@
 package config
 
-// Tracing is the export of spans of calls, by OTLP over HTTP. It is off unless Endpoint,
-// OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT names a collector;
-// OTEL_SDK_DISABLED=true or OTEL_TRACES_EXPORTER=none turns it off. Other standard OTEL_
-// variables apply to omitted settings. Spans have ids, models, counts, costs and outcomes, but
-// no prompts, answers or keys.
+// Tracing is the export of spans of calls, by OTLP over HTTP: see docs/tracing.md. It is off unless
+// Endpoint or the environment names a collector. Standard OTEL_ variables apply to omitted
+// settings.
 type Tracing struct {
 	// Endpoint is the collector: http://otel-collector:4318. /v1/traces is added if it has no
 	// path.

@@ -7,19 +7,18 @@ import (
 	"time"
 )
 
-// Brake is a rule over the calls of one user, key or value of a label, such as one run of an agent. It
-// fires when the calls do what one of the rules in When describes, and then stops or slows them until it is
-// released.
+// Brake is a rule over the calls of one user, key or value of a label. It fires when they do what
+// the rule in When describes, and then stops or slows them. See docs/brakes.md.
 type Brake struct {
 	// Name is unique in the org. Counts are stored under it.
 	Name string `yaml:"name,required" kind:"id" unique:"list"`
-	// By is whose calls are counted and stopped together: each user, key, ip or value of a label, or
-	// each combination in a list: [user, session]. run-budget: each run with a budget of its own
-	// (docs/runs.md), with all runs inside it. Calls without one of them are not counted.
+	// By is whose calls are counted and stopped together: each user, key, ip or value of a label,
+	// or each combination in a list: [user, session]. run-budget: each run, with all runs inside
+	// it. Calls without one of them are not counted.
 	By string `yaml:"by,required" kind:"subject"`
-	// Shared counts and stops all users with a value together. By default a value that callers can choose, of
-	// a label from a header or from the body, is counted for each user separately, so that no caller can have the
-	// calls of others stopped by sending their value. Values that only keys have are always shared.
+	// Shared counts and stops all users with a value together. By default the values of a label
+	// from a header or from the body are counted for each user separately, so that no caller can
+	// have the calls of others stopped. Values that only keys have are always shared.
 	Shared bool `yaml:"shared"`
 	// When is what the brake fires at. It has exactly one rule.
 	When BrakeWhen `yaml:"when"`
@@ -67,9 +66,8 @@ func (w BrakeWhen) Window() time.Duration {
 	return w.Spend.Window
 }
 
-// BrakeSpend is spend above the usual. Usual is the larger of two means: that of the same By over its
-// last 24 windows, and that of all others with a call in this window: of the org, or of the same user if callers
-// choose the values.
+// BrakeSpend is spend above the usual: the larger of two means per window, that of the same subject
+// over its last 24 windows, and that of all others with a call in this window.
 type BrakeSpend struct {
 	// Window is the sliding window in which charges are added up.
 	Window time.Duration `yaml:"window" default:"10m" range:"1m..1d"`
@@ -79,9 +77,8 @@ type BrakeSpend struct {
 	Floor Quantity `yaml:"floor" default:"$1" kind:"money"`
 }
 
-// BrakeRepeats is one request sent many times: the same endpoint and JSON body, whatever the order of
-// its members, and without those that do not change what the model is asked, such as seed, user and metadata.
-// Calls that were refused, or that the provider failed, are not counted. The body is not stored.
+// BrakeRepeats is one request sent many times: the same endpoint and JSON body, without members
+// such as seed, user and metadata.
 type BrakeRepeats struct {
 	// MoreThan is how often the same request may be answered in a window.
 	MoreThan int64 `yaml:"more_than" range:"1..1000M"`
@@ -89,7 +86,7 @@ type BrakeRepeats struct {
 	Window time.Duration `yaml:"window" default:"5m" range:"10s..1d"`
 }
 
-// BrakeCalls is a number of calls. Calls that were refused, or that the provider failed, are not counted.
+// BrakeCalls is a number of calls.
 type BrakeCalls struct {
 	// MoreThan is how many calls may be made in a window.
 	MoreThan int64 `yaml:"more_than" range:"1..1000M"`

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Alerts are messages about a money limit whose charges pass a threshold: one for each limit,
-// threshold and period, whatever the limit's mode. They cover limits of orgs and users, and are
-// delivered like webhooks: see webhooks.allow_networks and webhooks.allow_http.
+// Alerts are messages about a money limit of an org or user whose charges pass a threshold,
+// delivered like webhooks. See docs/webhooks.md.
 type Alerts struct {
 	// URL is where alerts are posted, https. The address of a chat is a secret.
 	URL Secret `yaml:"url"`

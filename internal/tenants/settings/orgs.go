@@ -22,18 +22,16 @@ type Org struct {
 	Models []string `yaml:"models" range:"1.." kind:"pattern" unset:"all" runtime:"allowed models, as comma-separated patterns"`
 	// Providers are the ids of the providers that it may use. Default: all.
 	Providers []string `yaml:"providers" range:"1.." unset:"all" runtime:"allowed providers, comma-separated"`
-	// DefaultOutputLimit is added to requests without an output limit. If omitted, such calls
-	// are held at the model's maximum.
+	// DefaultOutputLimit is added to requests without an output limit. If omitted, such calls are
+	// held at the model's maximum.
 	DefaultOutputLimit int64 `yaml:"default_output_limit" unset:"none" runtime:"output tokens for requests that set no output limit"`
-	// Hold is how much of a call's cost is held before it is sent. max: the maximum. agents: for streams of coding
-	// agents only a first part, because they set the largest output limit or none: all on /v1/messages, and those with
-	// tools and without a limit on /v1/responses. grow: also for other streams without an output limit that show all of
-	// their output. The hold then grows with the output, up to the limit, DefaultOutputLimit or the model's maximum. If
-	// a limit has no capacity for it, the stream is cut off with an error.
+	// Hold is how much of a call's cost is held before it is sent. max: the maximum. agents: a
+	// first part for streams of coding agents: all on /v1/messages, and those with tools and
+	// without a limit on /v1/responses. grow: also for other streams without an output limit that
+	// show all of their output. See docs/concepts.md.
 	Hold string `yaml:"hold" default:"agents" enum:"max,agents,grow" runtime:""`
-	// GrowStep is how many tokens a growing hold is ahead of the output. The hold is extended
-	// at half of it, so half must cover what the provider generates in 1.25 s. 800 is enough
-	// for 300 tokens a second. Hidden output, such as reasoning, is held at this rate.
+	// GrowStep is how many tokens a growing hold is ahead of the output. 800 is enough for 300
+	// tokens a second. See docs/concepts.md.
 	GrowStep int64 `yaml:"grow_step" default:"800" range:"20..1M tokens" excludes:"hold=max"`
 	// OverLimit is what happens to a call that does not fit now. wait: it queues. refuse: it
 	// gets 429.
@@ -43,19 +41,19 @@ type Org struct {
 	MaxWait time.Duration `yaml:"max_wait" excludes:"over_limit=refuse" runtime:"how long calls may wait, such as 10m"`
 	// OnStoreFailure replaces store.on_failure for this org.
 	OnStoreFailure string `yaml:"on_store_failure" enum:"deny,local,allow" runtime:""`
-	// OnDisconnect is what happens to a call whose caller disconnects. auto: streams with
-	// visible output are cancelled and charged for that output, other calls are read to their
-	// end. cancel and finish do the same for all calls.
+	// OnDisconnect is what happens to a call whose caller disconnects. auto: streams with visible
+	// output are cancelled and charged for that output, other calls are read to their end. cancel
+	// and finish do the same for all calls.
 	OnDisconnect string `yaml:"on_disconnect" default:"auto" enum:"auto,cancel,finish" runtime:""`
 	// BatchMode replaces providers[].batch_mode for this org.
 	BatchMode string `yaml:"batch_mode" enum:"queue,provider"`
-	// Downgrade maps models to cheaper ones: {gpt-4o: gpt-4o-mini}. If a call does not fit a
-	// limit but fits with the cheaper model, that model runs, and the answer has
-	// X-Llmguard-Downgraded. Default: no call is downgraded.
+	// Downgrade maps models to cheaper ones: {gpt-4o: gpt-4o-mini}. A call that fits a limit only
+	// with the cheaper model gets that one, and the answer has X-Llmguard-Downgraded. Default:
+	// none.
 	Downgrade map[string]string `yaml:"downgrade"`
 	// Cache lets calls be answered from earlier answers of the org. Default: no answer is stored.
 	Cache Cache `yaml:"cache" unset:"off" runtime:""`
-	// Runs bound the budgets that the org's keys give to runs: see docs/runs.md.
+	// Runs bound the budgets that the org's keys give away: see docs/runs.md.
 	Runs Runs `yaml:"runs" runtime:""`
 	// AllowBuiltinTools permits the provider's own tools, such as web search. Their cost is not
 	// bounded by a hold.
@@ -68,18 +66,16 @@ type Org struct {
 	// Weight is the org's share of a pool's queue relative to others: an org with 200 gets
 	// twice as much as one with 100.
 	Weight int `yaml:"weight" default:"100" runtime:"share of the queue relative to other orgs"`
-	// Spread divides the org's money into parts, so that on a Redis Cluster its calls
-	// use several servers. Use as many as the cluster has masters. All calls of a user are in one
-	// part; if limits by address are enforced, all calls of an address. Enforced limits must be by
-	// user and key, or by address, alone or with labels; spend caps are allowed. A user who moves to
-	// another part when Spread changes starts with unused limits.
+	// Spread divides the org's money into parts, so that on a Redis Cluster its calls use several
+	// servers: as many as the cluster has masters. See docs/scaling.md for the limits that it
+	// allows.
 	Spread int `yaml:"spread" default:"1" range:"1..64 parts" runtime:"parts of the org's money, for several servers of a Redis Cluster"`
-	// MaxPriority is the highest priority that calls of the org may have. High ones take turns and
-	// scarce quota from other calls of the org, never from other orgs.
+	// MaxPriority is the highest priority that calls of the org may have. High ones take turns from
+	// other calls of the org, never from other orgs.
 	MaxPriority string `yaml:"max_priority" default:"normal" enum:"high,normal,low" runtime:"highest priority of calls: {}"`
 	// ModelPriority maps patterns of models to the priority of their calls: {"gpt-4o-mini*": low}.
-	// The longest pattern that matches applies. Keys and users with a priority, and calls that name
-	// one, take precedence. Default: normal.
+	// The longest pattern that matches applies. The priority of a key, user or call takes
+	// precedence. Default: normal.
 	ModelPriority map[string]string `yaml:"model_priority"`
 	// RaiseRequests replaces defaults.raise_requests for this org, field by field.
 	RaiseRequests RaiseRequests `yaml:"raise_requests"`
@@ -106,8 +102,7 @@ type Org struct {
 	Users []User `yaml:"users"`
 }
 
-// Cache is the response cache of an org: a complete answer is stored, and answers identical
-// requests of the org without the provider.
+// Cache is the response cache of an org: see docs/cache.md.
 type Cache struct {
 	// MaxAge is how long answers are stored and used. 0 turns the cache off.
 	MaxAge time.Duration `yaml:"max_age" min:"0" range:"1s..30d" runtime:"how long the response cache stores answers, such as 1h (0: no cache)"`
@@ -125,11 +120,11 @@ type Cache struct {
 // Off reports whether no answer is stored.
 func (c Cache) Off() bool { return c.MaxAge == 0 }
 
-// Runs bound the budgets that keys of an org give to runs.
+// Runs bound the runs of an org.
 type Runs struct {
-	// MaxDepth is how many runs may be inside one another. 0: the org has no runs.
+	// MaxDepth is how deep runs may be nested. 0: the org has no runs.
 	MaxDepth int `yaml:"max_depth" default:"4" min:"0" range:"0..4" runtime:"runs inside one another, at most 4; 0: no runs"`
-	// MaxOpen is how many open runs a key may have, and how many a run may have inside it.
+	// MaxOpen is how many open runs a key may have, and how many a run may contain.
 	MaxOpen int `yaml:"max_open" default:"100" range:"1..100k" runtime:"open runs of a key, and inside a run"`
 	// MaxAmount is the most that a run may have, with what is added to it: "$50". Default: any
 	// amount.
@@ -177,9 +172,9 @@ type Key struct {
 	Models []string `yaml:"models" range:"1.." kind:"pattern" unset:"all" runtime:"allowed models, as comma-separated patterns"`
 	// Scopes are what the key may be used for: calls (every endpoint that costs money), single
 	// endpoints by the names that limits use (chat.completions, embeddings and others), jobs,
-	// files, batches, usage, runs (giving budgets to runs), limit_requests (requesting more of the limits of the
-	// key and its user), limit_requests.org (also of its org and group), holds. Default: everything except holds
-	// and limit_requests.org.
+	// files, batches, usage, runs, limit_requests (requesting more of the limits of the key and its
+	// user), limit_requests.org (also of its org and group), holds. Default: everything except
+	// holds and limit_requests.org.
 	Scopes []string `yaml:"scopes" kind:"scope" unset:"all" runtime:"allowed uses: calls, chat.completions, embeddings, ..., jobs, files, batches, usage, holds"`
 	// Networks are the addresses (10.0.0.7 or 10.0.0.0/8) from which the key may be used.
 	// Default: all.

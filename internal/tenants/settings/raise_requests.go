@@ -7,8 +7,8 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// RaiseRequests are requests of callers for more of a cost limit: an administrator approves one as
-// a temporary override, or denies it. Callers use /v1/limit_requests with their own key.
+// RaiseRequests are requests of callers for more of a cost limit, which an administrator approves
+// or denies. See docs/admin.md.
 type RaiseRequests struct {
 	// Mode is whether callers may request more. In defaults, if omitted: refuse. In an org, if
 	// omitted: as in defaults.
