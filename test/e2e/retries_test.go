@@ -13,7 +13,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 )
 
-// retryPrograms are the snippets of docs/retries.md. Each returns the command that runs it.
+// retryPrograms are the programs of examples/retries. Each returns the command that runs it.
 var retryPrograms = map[string]func(*testing.T) *exec.Cmd{
 	"python": func(t *testing.T) *exec.Cmd {
 		// A version manager's python3 may be on the PATH without a version to run.
@@ -52,7 +52,7 @@ const retriesDir = "../../examples/retries"
 // least Retry-After.
 var retried = regexp.MustCompile(`429.*: retry in ([1-9][0-9]*)\.[0-9] s\n`)
 
-// TestRetrySnippets: each program of docs/retries.md retries after Retry-After and gets its
+// TestRetrySnippets: each program of examples/retries retries after Retry-After and gets its
 // response once there is capacity, as one call. A request that no retry can help is sent once.
 func TestRetrySnippets(t *testing.T) {
 	t.Parallel()
