@@ -246,9 +246,8 @@ type Requests struct {
 
 // Headers is how answers report limits and when to retry: see docs/wire.md.
 type Headers struct {
-	// Standard is the form for clients that do not know llmguard. x: X-RateLimit-Limit, -Remaining,
-	// -Reset and -Resource, of the limit that binds first. ietf: RateLimit and RateLimit-Policy of
-	// the IETF draft, of all limits. X-Llmguard-Limits and OpenAI's headers are sent in any case.
+	// Standard is the form for clients that do not know llmguard. x: X-RateLimit-*, of the limit
+	// that binds first. ietf: RateLimit and RateLimit-Policy of the IETF draft, of all limits.
 	Standard string `yaml:"standard" default:"x" enum:"x,ietf,both,off"`
 	// RetryJitter is how much later than necessary the Retry-After of a 429 or 503 may be, at
 	// random: 1% to 100% of the wait, at least 2s and at most 60s. off: Retry-After is exact.

@@ -7,8 +7,8 @@ import "time"
 type Conversations struct {
 	// TTL is how long a response can be retrieved and used as previous_response_id.
 	TTL time.Duration `yaml:"ttl" default:"7d"`
-	// MaxSize is the largest response that is stored, with its own input. A conversation may
-	// have 32 times as much.
+	// MaxSize is the largest response that is stored, with its own input. A conversation may have
+	// 32 times as much.
 	MaxSize Size `yaml:"max_size" default:"1MB"`
 }
 
@@ -60,7 +60,7 @@ type Batches struct {
 	MaxEnded int `yaml:"max_ended" default:"10000" min:"0"`
 	// OverBudget is what happens to a batch whose maximum cost exceeds what a limit admits in 24
 	// hours. warn: it runs, and lines that do not fit in time end as batch_expired. refuse: it
-	// fails. If its input alone costs more, it fails in both cases.
+	// fails.
 	OverBudget string `yaml:"over_budget" default:"warn" enum:"warn,refuse"`
 	// Poll is how often llmguard checks a batch that the provider runs (batch_mode: provider).
 	Poll time.Duration `yaml:"poll" default:"30s"`

@@ -14,9 +14,8 @@ type Provider struct {
 	// Ollama, OpenRouter, Groq and others. See docs/providers.md.
 	Kind string `yaml:"kind" default:"openai" kind:"dialect"`
 	// Responses is how calls of /v1/responses are sent. native: unchanged. translate: as chat
-	// completions, for servers that have no responses. auto: translate for the kinds mistral and
-	// gemini and for DeepSeek and Together, native for all others. With kind anthropic they are
-	// always sent as Messages.
+	// completions. auto: translate for the kinds mistral and gemini and for DeepSeek and Together,
+	// native for all others. With kind anthropic they are always sent as Messages.
 	Responses string `yaml:"responses" default:"auto" enum:"auto,native,translate"`
 	// APIVersion is the api-version of Azure calls. If omitted, Azure's v1 API is used, which
 	// needs none.
@@ -41,11 +40,9 @@ type Provider struct {
 	// as in the request for kind azure and api.openai.com; max_tokens for all others, except
 	// OpenAI's reasoning models, which refuse it.
 	OutputLimitField string `yaml:"output_limit_field" default:"auto" enum:"auto,max_tokens,max_completion_tokens"`
-	// ReportedCost is what happens to a cost in the answer's usage (cost, estimated_cost) that is
-	// higher than llmguard's price. charge: it is charged in USD. ignore: it is passed on only.
-	// auto: charge for openrouter.ai, api.perplexity.ai, api.deepinfra.com and router.requesty.ai;
-	// ignore for others, whose currency is unknown. Costs whose name says USD are charged unless
-	// this is ignore.
+	// ReportedCost is what happens to a cost in the answer's usage that is higher than llmguard's
+	// price. charge: it is charged in USD. ignore: it is passed on only. auto: charge for
+	// OpenRouter, Perplexity, DeepInfra and Requesty, and for costs whose name says USD.
 	ReportedCost string `yaml:"reported_cost" default:"auto" enum:"auto,charge,ignore"`
 	// Region is where the provider processes calls, if that has a price of its own. Default: the
 	// region in the host, such as eu for eu.api.openai.com. A region that a request or an answer
@@ -53,8 +50,7 @@ type Provider struct {
 	Region string `yaml:"region"`
 	// FailedCalls is what a call costs that the provider answered with an error. free: nothing.
 	// input: its input, estimated, after a 408, a 5xx other than 503 and 529, or content_filter;
-	// for providers that bill it, as Azure does. What an error reports to have used is charged
-	// either way.
+	// for providers that bill it, as Azure does.
 	FailedCalls string `yaml:"failed_calls" default:"free" enum:"free,input"`
 	// Identifiers is how user, safety_identifier and prompt_cache_key are sent. org: with a prefix
 	// for the caller's org, so that orgs share no cached prompts. as_sent: unchanged, as always
@@ -68,8 +64,7 @@ type Provider struct {
 	// docs/batch.md.
 	BatchMode string `yaml:"batch_mode" default:"queue" enum:"queue,provider"`
 	// DocumentTokens is how many input tokens are held for each document in a request: a PDF, or
-	// content that the provider fetches from a URL. 0: the model's maximum. Set it to what the
-	// provider reads of a document if that is too much for your limits.
+	// content that the provider fetches from a URL. 0: the model's maximum.
 	DocumentTokens int64 `yaml:"document_tokens" min:"0"`
 	// Strict refuses members of requests on /v1/messages that llmguard does not know. By default
 	// they are forwarded, and what they may cost is not held.

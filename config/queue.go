@@ -35,7 +35,7 @@ type Queue struct {
 	// nothing more of callers is stored. Limits continue to count, and running jobs can end.
 	MemoryShare int `yaml:"memory_share" default:"80" range:"1..100 percent"`
 	// MemoryOrgShare is how much of that memory one org may use, as a percentage of what other orgs
-	// leave: with 50, a single org may use half, and each of two a third. 100: no limit.
+	// leave. 100: no limit.
 	MemoryOrgShare int `yaml:"memory_org_share" default:"50" range:"1..100 percent"`
 	// Shares guarantee each class of waiting jobs a part of a pool's quota.
 	Shares Shares `yaml:"shares"`

@@ -18,9 +18,8 @@ type RequestLimit struct {
 	// Subject is whose requests count together: those of each caller address (before the key is
 	// checked), or of each key, user or org.
 	Subject string `yaml:"subject,required" enum:"ip,key,user,org"`
-	// Class restricts the limit to requests that cost no money and change nothing (read), that
-	// cost no money and change something, such as uploads and cancellations (write), or that may
-	// cost money, such as calls and new batches (spend). Default: all.
+	// Class restricts the limit to requests that are free and change nothing (read), that are free
+	// and change something, such as uploads (write), or that may cost money (spend). Default: all.
 	Class string `yaml:"class" enum:"read,write,spend"`
 	// Endpoints are patterns of paths with /v1, such as /v1/jobs or "/v1/files*". Default: all.
 	Endpoints []string `yaml:"endpoints" range:"1.." kind:"path"`

@@ -144,7 +144,8 @@ func (r *reference) read(f *ast.File) {
 
 // write returns the generated part of each page.
 func (r *reference) write() map[string]string {
-	r.page("README").WriteString("\n## How values are written\n" + escape(r.words))
+	r.page("README").WriteString("\n## How values are written\n" + escape(r.words) +
+		"\nA change of settings marked *restart* needs a restart of the process; all others apply at a reload.\n")
 	r.section("Config", "", false)
 	out := map[string]string{}
 	for page, text := range r.pages {
@@ -245,7 +246,7 @@ func fieldsOf(st *ast.StructType) []field {
 }
 
 var kinds = map[string]string{
-	"string": "text", "Secret": "secret text", "bool": "true or false", "int": "count", "int64": "count",
+	"string": "text", "Secret": "secret text", "bool": "boolean", "int": "count", "int64": "count",
 	"Size": "size", "Percent": "percentage", "PercentOrOff": "percentage or off", "Duration": "duration", "Quantity": "money or count", "Rate": "money or count per time",
 	"Prefix": "address or range", "Time": "date or time",
 }
@@ -266,7 +267,8 @@ func (f field) choices() []string {
 func (f field) kind() string {
 	switch choices := f.choices(); {
 	case choices != nil:
-		return "`" + strings.Join(choices, "` or `") + "`"
+		last := len(choices) - 1
+		return strings.TrimPrefix("`"+strings.Join(choices[:last], "`, `")+"` or `"+choices[last]+"`", "`` or ")
 	case f.elem == "Raw":
 		return map[string]string{"list": "list", "mapping": "section"}[f.tag.Get("kind")]
 	case f.tag.Get("kind") == "id":
@@ -315,7 +317,7 @@ func (f field) line(all []field, i int, link string) string {
 		facts = append(facts, "default `"+def+"`")
 	}
 	if f.tag.Get("reload") == "restart" {
-		facts = append(facts, "needs a restart")
+		facts = append(facts, "restart")
 	}
 	text := predicate(named(f.text, all), "`"+f.name+"`")
 	for k := i - 1; text == "" && k >= 0; k-- {

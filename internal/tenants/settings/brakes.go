@@ -14,17 +14,17 @@ type Brake struct {
 	Name string `yaml:"name,required" kind:"id" unique:"list"`
 	// By is whose calls are counted and stopped together: each user, key, ip or value of a label,
 	// or each combination in a list: [user, session]. run-budget: each run, with all runs inside
-	// it. Calls without one of them are not counted.
+	// it.
 	By string `yaml:"by,required" kind:"subject"`
-	// Shared counts and stops all users with a value together. By default the values of a label
-	// from a header or from the body are counted for each user separately, so that no caller can
-	// have the calls of others stopped. Values that only keys have are always shared.
+	// Shared counts and stops all users with a value together. Otherwise the values of a label from
+	// a header or from the body are counted for each user separately, so that no caller can have
+	// the calls of others stopped.
 	Shared bool `yaml:"shared"`
 	// When is what the brake fires at. It has exactly one rule.
 	When BrakeWhen `yaml:"when"`
-	// Action is what then happens to calls with the same By. stop: they get 403 brake_stopped. ask: they
-	// get 403 approval_required until an administrator releases them. slow: they have low priority. shadow:
-	// nothing; the brake only reports.
+	// Action is what then happens to calls with the same By. stop: they get 403 brake_stopped. ask:
+	// they get 403 approval_required. slow: they have low priority. shadow: nothing; the brake only
+	// reports.
 	Action string `yaml:"action" default:"stop" enum:"stop,ask,slow,shadow"`
 	// For is how long the action lasts, from the window of the rule to 30d. Default: until it is released, at
 	// most 30 days.

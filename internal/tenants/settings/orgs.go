@@ -26,9 +26,8 @@ type Org struct {
 	// held at the model's maximum.
 	DefaultOutputLimit int64 `yaml:"default_output_limit" unset:"none" runtime:"output tokens for requests that set no output limit"`
 	// Hold is how much of a call's cost is held before it is sent. max: the maximum. agents: a
-	// first part for streams of coding agents: all on /v1/messages, and those with tools and
-	// without a limit on /v1/responses. grow: also for other streams without an output limit that
-	// show all of their output. See docs/concepts.md.
+	// first part for streams of coding agents. grow: also for other streams without an output
+	// limit. See docs/concepts.md.
 	Hold string `yaml:"hold" default:"agents" enum:"max,agents,grow" runtime:""`
 	// GrowStep is how many tokens a growing hold is ahead of the output. 800 is enough for 300
 	// tokens a second. See docs/concepts.md.
@@ -67,8 +66,7 @@ type Org struct {
 	// twice as much as one with 100.
 	Weight int `yaml:"weight" default:"100" runtime:"share of the queue relative to other orgs"`
 	// Spread divides the org's money into parts, so that on a Redis Cluster its calls use several
-	// servers: as many as the cluster has masters. See docs/scaling.md for the limits that it
-	// allows.
+	// servers. See docs/scaling.md.
 	Spread int `yaml:"spread" default:"1" range:"1..64 parts" runtime:"parts of the org's money, for several servers of a Redis Cluster"`
 	// MaxPriority is the highest priority that calls of the org may have. High ones take turns from
 	// other calls of the org, never from other orgs.
@@ -146,7 +144,7 @@ type User struct {
 	// Weight is the user's share of the org's turns relative to its other users.
 	Weight int `yaml:"weight" default:"100" runtime:"share of the org's turns relative to other users"`
 	// Priority is that of the user's calls, and the highest that they may choose. Default: that of
-	// the user's plan, else normal, and they may choose up to MaxPriority of the org.
+	// the user's plan, else normal, and they may choose up to max_priority of the org.
 	Priority string `yaml:"priority" enum:"high,normal,low" unset:"not set" runtime:"priority of the user's calls: {}"`
 	// Group is the id of the user's group. Default: none.
 	Group string `yaml:"group" unset:"none" runtime:"the user's group"`
@@ -226,8 +224,7 @@ type Limit struct {
 	// up to an hour.
 	Exact bool `yaml:"exact" needs:"window" excludes:"fixed" runtime:"make the window exact to the microsecond"`
 	// Fixed makes the window fixed instead of sliding: it counts from one multiple of Window since
-	// the Unix epoch to the next, such as 12:00 to 12:05. Up to twice the amount can be used across
-	// a boundary.
+	// the Unix epoch to the next, such as 12:00 to 12:05. See docs/windows.md.
 	Fixed bool `yaml:"fixed" needs:"window" runtime:"make the window fixed: aligned to multiples of its length"`
 	// Calendar makes the limit a fixed period that starts at midnight, on Monday or on the
 	// first of the month, in the zone TZ.
