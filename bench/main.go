@@ -1,5 +1,5 @@
 // Command bench measures the cost of llmguard per call, compared with proxies that do less, on
-// one machine and over loopback only. docs/benchmarks.md explains the results. It needs
+// one machine and over loopback only. docs/internals/benchmarks.md explains the results. It needs
 // redis-server; nginx is skipped if it is not installed.
 package main
 
