@@ -3,6 +3,7 @@ package docs
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -21,7 +22,10 @@ func TestOperationsReference(t *testing.T) {
 	replaceBelow(t, filepath.Join(root, "docs", "admin-api.md"), operationsBelow, text)
 }
 
-// operationRow describes an operation. Its body is in the OpenAPI document.
+// clause is the first clause of a summary. The rest is in the OpenAPI document, as are bodies.
+var clause = regexp.MustCompile(`^[^;:.]+`)
+
+// operationRow describes an operation.
 func operationRow(o *admin.Operation) string {
 	request := o.Method + " " + o.Path
 	separator := "?"
@@ -39,5 +43,5 @@ func operationRow(o *admin.Operation) string {
 	if o.Audit != "" {
 		audit = "`" + o.Audit + "`"
 	}
-	return fmt.Sprintf("| `%s` | %s | %s | %s |\n", request, o.Summary, strings.Join(commands, ", "), audit)
+	return fmt.Sprintf("| `%s` | %s | %s | %s |\n", request, clause.FindString(o.Summary), strings.Join(commands, ", "), audit)
 }
