@@ -160,3 +160,17 @@ func TestCommentsCiteTheRepository(t *testing.T) {
 		}
 	}
 }
+
+// TestPromisesHaveTests: docs/internals/evidence.md has tests of every promise, and TestNames checks that they exist.
+func TestPromisesHaveTests(t *testing.T) {
+	evidence := read(t, internals+"/evidence.md")
+	promises := regexp.MustCompile(`(?m)^## (P\d+): `).FindAllStringSubmatch(read(t, root+"/docs/promises.md"), -1)
+	for _, m := range promises {
+		if !strings.Contains(evidence, "| "+m[1]+" | `Test") {
+			t.Errorf("docs/internals/evidence.md has no test of %s", m[1])
+		}
+	}
+	if len(promises) != 10 {
+		t.Errorf("docs/promises.md has %d promises, want 10", len(promises))
+	}
+}

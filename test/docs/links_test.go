@@ -27,6 +27,20 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestEveryPageIsListed: docs/README.md, from which the site makes its sidebar, has every page for users.
+func TestEveryPageIsListed(t *testing.T) {
+	index := read(t, filepath.Join(root, "docs", "README.md"))
+	for _, path := range files(t, ".md") {
+		page, ok := strings.CutPrefix(name(t, path), "docs/")
+		switch dir, _, _ := strings.Cut(page, "/"); {
+		case !ok || page == "README.md" || dir == "decisions" || dir == "internals":
+		case dir == "operations" && page != "operations/README.md": // that page lists them
+		case !strings.Contains(index, "]("+page+")"):
+			t.Errorf("docs/README.md does not list %s", page)
+		}
+	}
+}
+
 func follow(t *testing.T, from, to string) error {
 	if strings.Contains(to, "://") || strings.HasPrefix(to, "mailto:") {
 		return nil
