@@ -44,7 +44,7 @@ type Provider struct {
 	// price. charge: it is charged in USD. ignore: it is passed on only. auto: charge for
 	// OpenRouter, Perplexity, DeepInfra and Requesty, and for costs whose name says USD.
 	ReportedCost string `yaml:"reported_cost" default:"auto" enum:"auto,charge,ignore"`
-	// Region is where the provider processes calls, if that has a price of its own. Default: the
+	// Region is where the provider processes calls, if that has a separate price. Default: the
 	// region in the host, such as eu for eu.api.openai.com. A region that a request or an answer
 	// names takes precedence.
 	Region string `yaml:"region"`

@@ -125,7 +125,7 @@ func (p *Policy) checkRun(c Caller, w RunWish) (RunWish, error) {
 		return w, err
 	}
 	if len(c.Run.IDs()) >= rules.MaxDepth {
-		return w, wire.BadRequest("", "run_too_deep", "Runs are at most %d inside one another (runs.max_depth of the org)",
+		return w, wire.BadRequest("", "run_too_deep", "Runs can be nested %d deep (runs.max_depth of the org)",
 			rules.MaxDepth)
 	}
 	if err := runAmount(rules, "amount", w.Amount); err != nil {

@@ -82,7 +82,7 @@ func TestDocsOpensAPage(t *testing.T) {
 	for arg, want := range map[string]string{
 		"config": "/docs/config/", "docs/config/limits.md": "/docs/config/limits", "operations/LlmguardDown": "/docs/operations/LlmguardDown",
 		"errors#store_full": "/docs/errors?id=store_full",
-		"operations": "/docs/operations", "internals": "/docs/internals/", "decisions/": "/docs/decisions/", "CHANGELOG.md": "/CHANGELOG",
+		"operations":        "/docs/operations", "internals": "/docs/internals/", "decisions/": "/docs/decisions/", "CHANGELOG.md": "/CHANGELOG",
 	} {
 		if url := startDocs(t, arg); !strings.HasSuffix(url, "/#"+want) {
 			t.Errorf("docs %s opens %s, want %s", arg, url, want)

@@ -270,3 +270,26 @@ func TestParseRetryAfter(t *testing.T) {
 		}
 	}
 }
+
+// TestAdviceLinksToTheCode: an answer with a code of ours links to its explanation; one with the provider's code or
+// without a code does not.
+func TestAdviceLinksToTheCode(t *testing.T) {
+	relayed, _ := ParseError(400, []byte(`{"error":{"message":"x","type":"invalid_request_error","param":null,"code":"their_code"}}`))
+	inOtherForm, _ := ParseError(400, []byte(`{"error":{"message":"x","code":"their_code"}}`))
+	for _, c := range []struct {
+		e    *Error
+		want string
+	}{
+		{StoreFull(0, nil), "<" + Docs + `errors.md#store_full>; rel="help"`},
+		{BadGateway("x", nil), "<" + Docs + `errors.md#upstream_error>; rel="help"`},
+		{BadRequest("", "", "x"), ""},
+		{relayed, ""},
+		{inOtherForm, ""},
+	} {
+		h := http.Header{}
+		HeaderRules{}.Advise(h, c.e)
+		if got := h.Get("Link"); got != c.want {
+			t.Errorf("%s: Link %q, want %q", c.e.Code, got, c.want)
+		}
+	}
+}

@@ -29,7 +29,7 @@ var (
 
 	errorAnchor = regexp.MustCompile(`<a id="(\w+)">`)
 	endCode     = regexp.MustCompile(`(?m)^\t\t"([a-z_]+)":\s+\{`) // in the map of queue's endError
-	madeCode    = regexp.MustCompile(`\babsent\("(\w+)"`) // of the admin API: what may already exist
+	madeCode    = regexp.MustCompile(`\babsent\("(\w+)"`)          // of the admin API: what may already exist
 	namedCode   = regexp.MustCompile(`(?:Code\w+|upstreamError)\s+= "([a-z_]+)"`)
 )
 

@@ -87,7 +87,7 @@ type Org struct {
 	RequestWebhooks RequestWebhooks `yaml:"request_webhooks"`
 	// Limits of the org, its groups, users and keys.
 	Limits []Limit `yaml:"limits"`
-	// Groups of users with limits of their own.
+	// Groups are sets of users with separate limits.
 	Groups []Group `yaml:"groups" range:"..1000 groups"`
 	// Plans are the org's own, in addition to those of defaults. A plan with an id of defaults
 	// changes it for this org: limits by name, and Models and Priority if given.
@@ -121,7 +121,7 @@ func (c Cache) Off() bool { return c.MaxAge == 0 }
 // Runs bound the runs of an org.
 type Runs struct {
 	// MaxDepth is how deep runs may be nested. 0: the org has no runs.
-	MaxDepth int `yaml:"max_depth" default:"4" min:"0" range:"0..4" runtime:"runs inside one another, at most 4; 0: no runs"`
+	MaxDepth int `yaml:"max_depth" default:"4" min:"0" range:"0..4" runtime:"how deep runs may be nested, at most 4; 0: no runs"`
 	// MaxOpen is how many open runs a key may have, and how many a run may contain.
 	MaxOpen int `yaml:"max_open" default:"100" range:"1..100k" runtime:"open runs of a key, and inside a run"`
 	// MaxAmount is the most that a run may have, with what is added to it: "$50". Default: any
@@ -143,8 +143,8 @@ type User struct {
 	Labels map[string]string `yaml:"labels" flag:"label" runtime:"label of calls with the user's keys, as name=value (repeat for several; replaces all)"`
 	// Weight is the user's share of the org's turns relative to its other users.
 	Weight int `yaml:"weight" default:"100" runtime:"share of the org's turns relative to other users"`
-	// Priority is that of the user's calls, and the highest that they may choose. Default: that of
-	// the user's plan, else normal, and they may choose up to max_priority of the org.
+	// Priority is the priority of the user's calls, and the highest that they may choose. Default:
+	// the plan's, else normal, and they may choose up to max_priority of the org.
 	Priority string `yaml:"priority" enum:"high,normal,low" unset:"not set" runtime:"priority of the user's calls: {}"`
 	// Group is the id of the user's group. Default: none.
 	Group string `yaml:"group" unset:"none" runtime:"the user's group"`
@@ -165,8 +165,8 @@ type Key struct {
 	Hash string `yaml:"hash,required"`
 	// Name is for people.
 	Name string `yaml:"name" runtime:"display name"`
-	// Models are patterns of the models that this key may use, within the org's. Default: those of
-	// its plan, else all of the org's.
+	// Models are patterns of the models that this key may use, within the org's. Default: the
+	// plan's, else all of the org's.
 	Models []string `yaml:"models" range:"1.." kind:"pattern" unset:"all" runtime:"allowed models, as comma-separated patterns"`
 	// Scopes are what the key may be used for: calls (every endpoint that costs money), single
 	// endpoints by the names that limits use (chat.completions, embeddings and others), jobs,
@@ -183,8 +183,8 @@ type Key struct {
 	// Concurrency is how many calls of the key may be in flight; waiting calls do not count.
 	// Default: no limit.
 	Concurrency int64 `yaml:"concurrency" unset:"any" runtime:"maximum number of concurrent calls"`
-	// Priority is that of the key's calls, and the highest that they may choose. Default: that of
-	// the key's plan, else the user's.
+	// Priority is the priority of the key's calls, and the highest that they may choose. Default:
+	// the plan's, else the user's.
 	Priority string `yaml:"priority" enum:"high,normal,low" unset:"the user's" runtime:"priority of the key's calls: {} (default: the user's)"`
 	// Labels are values of labels for calls with the key: {project: mobile}.
 	Labels map[string]string `yaml:"labels" flag:"label" runtime:"value of a label for its calls, as name=value (repeat for several)"`
@@ -247,7 +247,7 @@ type Bucket struct {
 	Refill Rate `yaml:"refill" flag:"refill" runtime:"refill of a bucket: '$50/1h' or '5000/1m'"`
 }
 
-// Defaults are settings for every org that has none of its own.
+// Defaults are settings for every org that does not set them itself.
 type Defaults struct {
 	// Limits apply to each org separately. An org's limit of the same name replaces one
 	// completely. Administrators change them for all orgs with `llmguard limits set NAME --org

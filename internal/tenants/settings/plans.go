@@ -29,10 +29,10 @@ type Plan struct {
 	// subject. One with the name of a limit for each user, of the org or of a group, replaces it;
 	// others are added.
 	Limits []Limit `yaml:"limits"`
-	// Models are patterns of the models for keys without models of their own, within the org's.
-	// Default: all of the org's.
+	// Models are patterns of the models for keys that name none, within the org's. Default: all of
+	// the org's.
 	Models []string `yaml:"models" range:"1.." kind:"pattern"`
-	// Priority is that of users and keys without one of their own, up to max_priority of the org.
+	// Priority is the priority of users and keys without one, up to max_priority of the org.
 	Priority string `yaml:"priority" enum:"high,normal,low"`
 }
 
