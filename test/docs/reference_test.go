@@ -297,7 +297,10 @@ func (f field) line(all []field, i int, link string) string {
 	case f.list:
 		kind = "list of " + kind
 	}
-	facts := []string{kind}
+	var facts []string
+	if link == "" || kind != "section" {
+		facts = append(facts, kind)
+	}
 	if strings.HasSuffix(f.tag.Get("yaml"), ",required") {
 		facts = append(facts, "required")
 	}
@@ -325,11 +328,14 @@ func (f field) line(all []field, i int, link string) string {
 			text = "See `" + all[k].name + "`."
 		}
 	}
-	name := "`" + f.name + "`"
+	name := "**`" + f.name + "`**"
 	if link != "" {
-		name = "[" + name + "](" + link + ")"
+		name = "**[`" + f.name + "`](" + link + ")**"
 	}
-	return strings.TrimSuffix(fmt.Sprintf("- **%s** (%s): %s", name, strings.Join(facts, ", "), linked(text)), ": ")
+	if len(facts) > 0 {
+		name += " (" + strings.Join(facts, ", ") + ")"
+	}
+	return strings.TrimSuffix("- "+name+": "+linked(text), ": ")
 }
 
 // bounds describes the range of a field.
