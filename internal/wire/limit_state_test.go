@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 	"testing"
