@@ -60,8 +60,8 @@ type Provider struct {
 	// project. Such calls are held at this tier, and charged at it if the answer names none.
 	ServiceTier string `yaml:"service_tier" default:"default" enum:"default,flex,priority"`
 	// BatchMode is who runs the lines of batches. queue: llmguard, one by one. provider: the
-	// provider's own Batch API, at its batch prices, within 24 hours. Only for kind openai. See
-	// docs/batch.md.
+	// provider's own Batch API, at its batch prices, within 24 hours. Only for kinds openai and
+	// anthropic (lines for /v1/messages). See docs/batch.md.
 	BatchMode string `yaml:"batch_mode" default:"queue" enum:"queue,provider"`
 	// DocumentTokens is how many input tokens are held for each document in a request: a PDF, or
 	// content that the provider fetches from a URL. 0: the model's maximum.
