@@ -66,8 +66,9 @@ type Provider struct {
 	// DocumentTokens is how many input tokens are held for each document in a request: a PDF, or
 	// content that the provider fetches from a URL. 0: the model's maximum.
 	DocumentTokens int64 `yaml:"document_tokens" min:"0"`
-	// Strict refuses members of requests on /v1/messages that llmguard does not know. By default
-	// they are forwarded, and what they may cost is not held.
+	// Strict refuses members of requests on /v1/messages, and names in anthropic-beta, that
+	// llmguard does not know and allow_fields does not list. By default they are forwarded, and
+	// what they may cost is not held.
 	Strict bool `yaml:"strict" needs:"dialect"`
 	// Prompts are stored prompts of the account that calls of /v1/responses may use. Others get
 	// 404: see docs/openai-api.md.

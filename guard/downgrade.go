@@ -59,6 +59,7 @@ func (pl *Planner) cheaper(ctx context.Context, p *Plan) *Plan {
 	if err != nil {
 		return nil
 	}
+	r.Betas = p.Request.Betas
 	other, err := pl.PrepareKept(ctx, p.Caller, r)
 	if err != nil {
 		pl.log.Warn("downgrade model not usable", "org", p.Caller.Org.ID, "model", name, "err", err)

@@ -19,6 +19,12 @@ func (p *Plan) accept() error {
 	if r.Endpoint.Traits().Messages && provider.Wire(r.Endpoint) != r.Endpoint {
 		return nil // a translation leaves them out
 	}
+	for _, name := range r.Betas {
+		if provider.Strict && !wire.KnownBeta(name) && !provider.Allows(name) {
+			return wire.BadRequest("anthropic-beta", "unknown_parameter", "Unknown beta: '%.64s'. Its cost is unknown. Remove it "+
+				"from anthropic-beta, or ask an operator to add it to allow_fields of the provider %q", name, provider.ID)
+		}
+	}
 	if r.Creation != nil && r.Creation.Picture == "svg" { // another model writes it
 		names = append(slices.Clip(names), "svg")
 	}
@@ -49,7 +55,7 @@ func unknownMember(name, does, provider string) error {
 			"Unsupported parameter: '%s'. It %s, so the cost of the call cannot be reserved. "+advice, name, does, provider)
 	}
 	return wire.BadRequest(name, "unknown_parameter",
-		"Unknown parameter: '%s'. It is not part of OpenAI's API, and its cost is unknown. "+advice, name, provider)
+		"Unknown parameter: '%s'. Its cost is unknown. "+advice, name, provider)
 }
 
 // members counts the texts of members outside OpenAI's API as input, because a provider may

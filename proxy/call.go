@@ -47,6 +47,7 @@ func (c *callHandler) metered(ep wire.Endpoint, begin begin) handler {
 		if err != nil {
 			return err
 		}
+		req.Betas = wire.Betas(r.Header)
 		if err := x.label(r.Context(), guard.LabelsIn(r.Header, req)); err != nil {
 			return err
 		}

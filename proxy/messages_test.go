@@ -10,6 +10,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/providers/anthropic"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -109,6 +110,39 @@ func TestMessagesWait(t *testing.T) {
 		}
 		if closes := strings.Contains(a.body, `"text":"llmguard: the reason"`); closes != (c.header != nil) || closes == strings.Contains(a.body, "event: error") && c.status > 0 {
 			t.Errorf("%d %v: got %s", c.status, c.header, a.body)
+		}
+	}
+}
+
+// TestStrictBetas: a strict provider is not sent a beta of unknown cost, neither immediately nor from the queue.
+func TestStrictBetas(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, single, nil)
+	strict := r.guard.Policy().Providers.Get("openai")
+	strict.Dialect = anthropic.Dialect{}
+	r.worker(nil)
+	release := r.occupy()
+	const unknown = `"message":"Unknown beta: 'free-lunch-2027-01-01'. Its cost is unknown. Remove it from anthropic-beta`
+	s := r.openAt(t.Context(), "/v1/messages", message(`,"stream":true`), "Anthropic-Beta", "effort-2025-11-24,free-lunch-2027-01-01")
+	s.expect(wire.Ping)
+	strict.Strict = true
+	release()
+	if a := s.rest(); !strings.Contains(a.body, `{"type":"error","error":{"type":"invalid_request_error",`+unknown) {
+		t.Errorf("from the queue: %s", a.body)
+	}
+	seen := len(r.fake.Log())
+	a := r.call("POST", "/v1/messages", message(""), "Anthropic-Beta", "effort-2025-11-24,free-lunch-2027-01-01")
+	if a.status != 400 || !strings.HasPrefix(a.body, `{"type":"error","error":{"type":"invalid_request_error",`+unknown) || len(r.fake.Log()) > seen {
+		t.Errorf("got %d %s", a.status, a.body)
+	}
+	a = r.call("POST", "/v1/messages/count_tokens", message(""), "Anthropic-Beta", "free-lunch-2027-01-01")
+	if a.status != 400 {
+		t.Errorf("a count is %d %s", a.status, a.body)
+	}
+	strict.AllowFields = []string{"free-lunch-*"}
+	for _, beta := range []string{"effort-2025-11-24,free-lunch-2027-01-01", "claude-code-20250219,context-management-2025-06-27"} {
+		if a := r.call("POST", "/v1/messages", message(""), "Anthropic-Beta", beta); strings.Contains(a.body, "Unknown beta") {
+			t.Errorf("%s: %d %s", beta, a.status, a.body)
 		}
 	}
 }

@@ -189,6 +189,7 @@ func (r *runner) plan(ctx context.Context, c *Claim) (*guard.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	req.Betas = wire.Betas(c.Job.Header)
 	plan, err := r.g.Plans.PrepareKept(ctx, caller, req)
 	c.priced()
 	return plan, err

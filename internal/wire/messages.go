@@ -1,6 +1,10 @@
 package wire
 
-import "strings"
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
 
 // The endpoints of Anthropic's Messages API: generate a message, and count the tokens of a request.
 const (
@@ -68,6 +72,45 @@ var messagesFields = newFields(map[string]reader{
 	"top_k":          nil,
 	"top_p":          nil,
 }, readUnknown)
+
+// messagesBetas are the names of betas of Messages without their dates. None costs anything alone: what it allows in
+// a request is read there.
+var messagesBetas = slices.Concat(
+	strings.Fields("claude-code oauth"), // of Claude Code
+	strings.Fields("context-1m output-128k output-300k token-counting model-context-window-exceeded pdfs files-api"),
+	strings.Fields("prompt-caching prompt-caching-scope extended-cache-ttl cache-diagnosis"), // cache_control
+	strings.Fields("interleaved-thinking dev-full-thinking redact-thinking thinking-token-count "+
+		"thinking-display-updates thinking-binding-controls effort task-budgets structured-outputs"), // output
+	strings.Fields("mid-conversation-system mid-conversation-system-clear-at mid-conversation-output-config "+
+		"mid-conversation-tool-changes per-turn-control"), // messages[]
+	strings.Fields("advanced-tool-use tool-search-tool tool-examples token-efficient-tools "+
+		"fine-grained-tool-streaming computer-use code-execution web-fetch web-search advisor-tool inline-tools"), // tools
+	strings.Fields("mcp-client skills"),                    // mcp_servers, container
+	strings.Fields("context-management compact"),           // context_management
+	strings.Fields("fast-mode"),                            // speed
+	strings.Fields("server-side-fallback fallback-credit"), // fallbacks
+)
+
+// Betas returns the names of the betas that a caller's headers select, or nil.
+func Betas(h http.Header) (names []string) {
+	for _, list := range h["Anthropic-Beta"] {
+		for name := range strings.SplitSeq(list, ",") {
+			if name = strings.TrimSpace(name); name != "" {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// KnownBeta reports whether Messages with a beta have no cost that their [Request] does not show. Its date does not
+// count.
+func KnownBeta(name string) bool {
+	return slices.ContainsFunc(messagesBetas, func(known string) bool {
+		date, ok := strings.CutPrefix(name, known)
+		return ok && strings.Trim(date, "-0123456789") == ""
+	})
+}
 
 var claudeThinkingFields = newFields(map[string]reader{
 	"type": func(s *scanner) error {
@@ -239,6 +282,8 @@ func init() { // blocks contain blocks
 		"title":         readText("messages[].content[].title", KindContent),
 		"context":       readText("messages[].content[].context", KindContent),
 		"file_id":       readBlockFile,
+		"tool":          readToolChange,
+		"tool_changes":  func(s *scanner) error { return readBlocks(s, "messages[].content[].tool_changes") },
 		"cache_control": readCacheControl,
 
 		"id":          nil,
@@ -274,6 +319,24 @@ func readSource(s *scanner) error {
 func readBlockFile(s *scanner) error {
 	s.block.stored = true
 	return readRef(ObjectFile, "messages[].content[].source.file_id")(s)
+}
+
+var toolChangeFields = newFields(map[string]reader{"definition": readInlineTool}, nil)
+
+// readToolChange reads which tool a block adds or removes. It may define one that tools do not contain.
+func readToolChange(s *scanner) error {
+	start := s.pos
+	err := s.members("messages[].content[].tool", toolChangeFields)
+	s.req.texts = append(s.req.texts, Text{KindOther, Span{start, s.pos}})
+	return err
+}
+
+func readInlineTool(s *scanner) error {
+	s.remote = true // the max_uses in tools do not bound it
+	s.tool = tool{uses: -1, limit: -1}
+	err := s.members("messages[].content[].tool.definition", claudeToolFields)
+	s.noteClaudeTool()
+	return err
 }
 
 // readCallInput reads the input of a tool call, which is part of the prompt as it is.

@@ -116,6 +116,55 @@ func TestScanMessagesCosts(t *testing.T) {
 	}
 }
 
+// TestInlineTools: tools that a conversation defines count as those in tools.
+func TestInlineTools(t *testing.T) {
+	const (
+		limited = `,"tools":[{"type":"web_search_20250305","name":"w","max_uses":3}]`
+		added   = `{"type":"tool_addition","tool":{"type":"tool_definition","definition":{"type":"web_fetch_20260209","name":"f","max_uses":9}}}`
+		own     = `{"type":"tool_addition","tool":{"type":"tool_definition","definition":{"name":"mine","input_schema":{}}}}`
+	)
+	for block, provided := range map[string][]string{
+		added: {"web_fetch_20260209"},
+		own:   nil,
+		`{"type":"tool_addition","tool":{"type":"tool_reference","name":"w"}}`:  nil,
+		`{"type":"tool_removal","tool":null}`:                                   nil,
+		`{"type":"compaction","content":null,"tool_changes":[` + added + `]}`:   {"web_fetch_20260209"},
+		`{"type":"compaction","content":"c","tool_changes":null}`:               nil,
+		`{"type":"text","text":"x"},` + added + `,{"type":"text","text":"web"}`: {"web_fetch_20260209"},
+	} {
+		turns := `"messages":[{"role":"user","content":[` + block + `]}]`
+		for body, more := range map[string][]string{
+			`{"model":"m","max_tokens":5,` + turns + `}`:                nil,
+			`{"model":"m","max_tokens":5,` + turns + limited + `}`:      {"web_search_20250305"},
+			`{"model":"m","max_tokens":5` + limited + `,` + turns + `}`: {"web_search_20250305"},
+		} {
+			r, err := Scan(Messages, []byte(body), Limits{})
+			if err != nil {
+				t.Errorf("%s: %v", body, err)
+				continue
+			}
+			got := slices.Sorted(slices.Values(r.BuiltinTools))
+			if want := slices.Concat(provided, more); !slices.Equal(got, want) || len(provided) > 0 && r.MaxToolCalls != -1 {
+				t.Errorf("%s: the provider runs %v, at most %d calls; want %v without a bound", body, got, r.MaxToolCalls, want)
+			}
+		}
+	}
+}
+
+// TestKnownBetas: each name counts, whatever its date.
+func TestKnownBetas(t *testing.T) {
+	h := http.Header{"Anthropic-Beta": {"claude-code-20250219, effort-2025-11-24", "", "compact-2027-01-01,compactor-2026-01-12,effort-x,-2026"}}
+	var unknown []string
+	for _, name := range Betas(h) {
+		if !KnownBeta(name) {
+			unknown = append(unknown, name)
+		}
+	}
+	if want := []string{"compactor-2026-01-12", "effort-x", "-2026"}; !slices.Equal(unknown, want) {
+		t.Errorf("got unknown %q, want %q", unknown, want)
+	}
+}
+
 func TestMessagesUsage(t *testing.T) {
 	answer := func(usage string) string {
 		return `{"id":"msg_1","type":"message","role":"assistant","model":"claude-opus-5","content":[{"type":"text","text":"hi"}],` +

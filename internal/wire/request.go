@@ -81,6 +81,8 @@ type Request struct {
 	Fallbacks []Fallback
 	Advisors  []Advisor
 	Compacts  bool
+	// Betas are those that the caller's headers select; [Scan] leaves them empty.
+	Betas []string
 	// ToolPrompt is the number of tokens that the provider adds for its kinds of tools, as far as that is known.
 	ToolPrompt int64
 	// LongCache means that some cache_control requests a cache entry of one hour, which some
