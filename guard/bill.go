@@ -139,12 +139,13 @@ func (b *bill) settleTerms(tier string) pricing.Terms {
 func (b *bill) chargeEstimate(o Outcome, output int64) {
 	r := b.result
 	r.Outcome, r.Estimated = o, true
-	r.Usage = b.plan.usage(max(min(output, b.plan.Output), b.past))
+	u := b.plan.usage(max(min(output, b.plan.Output), b.past))
 	// a provider that failed at the start has hardly read the documents or called a
 	// tool
 	if o == UpstreamError {
-		r.Usage.Input, r.Usage.ToolCalls = r.Usage.Input-b.plan.unread, 0
+		u.Input, u.ToolCalls = u.Input-b.plan.unread, 0
 	}
+	r.Usage = cacheWritten(b.plan.Request, u)
 	split, err := b.split(r.Usage, r.Model, r.Tier)
 	r.Cost, r.Split = split.Total(), split
 	bounded := b.past == 0 && len(r.Underpriced) == 0
@@ -168,7 +169,7 @@ func (b *bill) chargeHold(o Outcome) {
 		}
 	}
 	r.Outcome, r.Estimated = o, true
-	r.Usage = b.plan.usage(b.held)
+	r.Usage = cacheWritten(b.plan.Request, b.plan.usage(b.held))
 	r.Cost, r.Split = b.hold.Max.Cost, pricing.Split{}
 	r.Underpriced = nil // the hold is larger
 	if other := b.priceOf(r.Model); other != nil {
@@ -190,15 +191,13 @@ func (b *bill) left(output int64) {
 }
 
 // bounded reports whether the visible part of an answer bounds its bill. It does not if
-// reasoning or speech may be hidden, if the provider runs tools, which add input, or if
-// long-lived cache writes cost more than input.
+// reasoning or speech may be hidden, or if the provider runs tools, which add input.
 func (b *bill) bounded() bool { return !b.plan.hidesOutput() && b.paced() }
 
 // paced reports whether the time that a call took bounds its bill, which includes output that is
-// not visible. It does not if the provider runs tools, which add input, if long-lived cache writes
-// cost more than input, if a rejected prediction, which is not generated, counts as output, or if the call may
-// consist of several passes.
+// not visible. It does not if the provider runs tools, which add input, if a rejected prediction, which is not
+// generated, counts as output, or if the call may consist of several passes.
 func (b *bill) paced() bool {
 	r := b.plan.Request
-	return len(r.BuiltinTools) == 0 && !r.WebSearch && !r.LongCache && r.Prediction.IsZero() && len(b.plan.passes) == 0
+	return len(r.BuiltinTools) == 0 && !r.WebSearch && r.Prediction.IsZero() && len(b.plan.passes) == 0
 }

@@ -111,12 +111,21 @@ func (p *Plan) asksFor(kind string) bool {
 	return slices.ContainsFunc(p.Request.Modalities, func(m string) bool { return strings.EqualFold(m, kind) })
 }
 
+// cacheWritten returns a usage without counts of the provider with all of its input written to the cache, for the longest
+// time that r asks for.
+func cacheWritten(r *wire.Request, u pricing.Usage) pricing.Usage {
+	switch {
+	case r.LongCache:
+		u.CacheWrite1h = u.Input
+	case r.Caches:
+		u.CacheWrite = u.Input
+	}
+	return u
+}
+
 // ceiling returns the most the call can cost with the given output.
 func (p *Plan) ceiling(output int64) (pricing.Nano, error) {
-	u := p.usage(output)
-	if p.Request.LongCache {
-		u.CacheWrite1h = u.Input
-	}
+	u := cacheWritten(p.Request, p.usage(output))
 	cost, err := p.Price.Ceiling(u, p.terms)
 	if err != nil {
 		return 0, err

@@ -517,6 +517,35 @@ func TestMembersOfOtherAPIs(t *testing.T) {
 	}
 }
 
+// TestEstimatesCountCacheWrites: a call whose usage is not known costs what the provider bills if it wrote all of the
+// input to the cache for the time that the request asks for.
+func TestEstimatesCountCacheWrites(t *testing.T) {
+	r := claudeRig(t, roomy()...)
+	rates := claudePrices["claude-sonnet-5"]
+	for mark, rate := range map[string]int64{
+		"": rates[0], `,"cache_control":{"type":"ephemeral"}`: rates[2], `,"cache_control":{"type":"ephemeral","ttl":"1h"}`: rates[3],
+	} {
+		for _, cut := range []fakeprovider.Cut{fakeprovider.CutHeaders, fakeprovider.CutReset} {
+			for _, stream := range []string{"", `,"stream":true`} {
+				r.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour {
+					return fakeprovider.Behaviour{Cut: cut, Early: true}
+				})
+				p, err := r.messages(`{"model":"claude-sonnet-5","max_tokens":9000,"messages":[{"role":"user","content":"x"}]` + mark + stream + `}`)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c := r.begin(p)
+				_ = c.Forward(t.Context(), httptest.NewRecorder(), Forwarding{Header: claudeBetas})
+				c.End(t.Context())
+				want := p.Input*rate + c.Result.Usage.Output*rates[4]
+				if got := int64(c.Result.Cost); got != want || c.Result.Usage.Output == p.Output || !c.Result.Estimated {
+					t.Errorf("%s%s, %s: got %d nano-USD (%s, %+v), want %d", mark, stream, cut, got, c.Result.Outcome, c.Result.Usage, want)
+				}
+			}
+		}
+	}
+}
+
 // TestCutPasses: a stream that breaks off costs what its other passes may have cost, too.
 func TestCutPasses(t *testing.T) {
 	r := claudeRig(t, roomy()...)

@@ -24,11 +24,8 @@ type pass struct {
 }
 
 // ceiling returns the most that all times cost.
-func (w *pass) ceiling(longCache bool) (pricing.Nano, error) {
-	u := pricing.Usage{Input: w.input, Output: w.output, Requests: 1}
-	if longCache {
-		u.CacheWrite1h = u.Input
-	}
+func (w *pass) ceiling(r *wire.Request) (pricing.Nano, error) {
+	u := cacheWritten(r, pricing.Usage{Input: w.input, Output: w.output, Requests: 1})
 	one, err := w.price.Ceiling(u, w.terms)
 	most := int64(pricing.MaxNano / max(one, pricing.Nano(u.Input+u.Output), 1)) // also of the tokens of a free model
 	if err != nil || w.times > most {
@@ -103,7 +100,7 @@ func (e *estimator) fallbacks(list []wire.Fallback) error {
 		if f.Speed != "" {
 			one.terms.ServiceTier = f.Speed
 		}
-		cost, err := one.ceiling(p.Request.LongCache)
+		cost, err := one.ceiling(p.Request)
 		if err != nil {
 			return wire.BadRequest("fallbacks", "request_not_priced", "This request cannot be priced: %v", err)
 		}
@@ -138,7 +135,7 @@ func (e *estimator) passPrice(param, model string) (*pricing.Price, error) {
 // passCeiling returns the most that the passes beside the model's cost, and their tokens.
 func (p *Plan) passCeiling() (cost pricing.Nano, tokens int64, err error) {
 	for i := range p.passes {
-		one, err := p.passes[i].ceiling(p.Request.LongCache)
+		one, err := p.passes[i].ceiling(p.Request)
 		if err != nil {
 			return 0, 0, err
 		}

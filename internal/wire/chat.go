@@ -156,6 +156,7 @@ var cacheFields = newFields(map[string]reader{"ttl": readTTL}, nil)
 // readCacheControl reads a cache mark, which only some providers support. A mark in another form
 // may mean anything, so it counts as a long one.
 func readCacheControl(s *scanner) error {
+	s.req.Caches = s.req.Caches || s.peek() != 'n'
 	if s.peek() != '{' {
 		s.req.LongCache = s.req.LongCache || s.peek() != 'n'
 		return s.skip()

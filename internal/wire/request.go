@@ -85,9 +85,9 @@ type Request struct {
 	Betas []string
 	// ToolPrompt is the number of tokens that the provider adds for its kinds of tools, as far as that is known.
 	ToolPrompt int64
-	// LongCache means that some cache_control requests a cache entry of one hour, which some
-	// providers charge at twice the input price.
-	LongCache bool
+	// Caches means that some cache_control requests a cache entry, and LongCache that it requests one of an
+	// hour, which some providers charge at twice the input price.
+	Caches, LongCache bool
 
 	// Messages are those of chat, in order.
 	Messages []Message
