@@ -155,6 +155,7 @@ type upstreamCall struct {
 	repeats  bool          // Forwarding.Repeats
 	closes   bool          // the caller is Claude Code: see wire.Error.Closing
 	sent     func()        // Forwarding.Sent
+	used     *wire.Answer  // has the provider's usage, as it is billed; nil until it is known
 	rest     time.Duration // for which the provider must be left alone, if it refused
 }
 
@@ -298,6 +299,7 @@ func (e *upstreamCall) settlePlain(body []byte) error {
 		answer = wire.Answer{HasUsage: true}
 	}
 	if fault := c.bill.faultOf(answer); answer.HasUsage && fault == "" {
+		e.used = &answer
 		c.bill.charge(answer, c.bill.seenPlain(answer.Usage, body))
 	} else { // absurd usage counts as none, so that it bills neither too little nor too much
 		c.bill.chargeText(answer, body)

@@ -19,6 +19,7 @@ func (r *relay) account(a wire.Answer) {
 		if !r.usage {
 			r.began = time.Now()
 		}
+		r.errand.used = &r.answer
 		r.usage, r.counted, r.used = true, r.tokens(), time.Now()
 	case r.usage: // the counts so far remain the least
 	default:

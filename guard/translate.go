@@ -156,8 +156,39 @@ func (e *upstreamCall) wires(streams bool) (neutral.Reader, neutral.Writer) {
 			r.Final = func(response []byte) { e.keep(r.ID, response) }
 		}
 	}
-	to := conversationWires[c.Plan.Request.Endpoint].writer(r, streams)
+	to := &billedWriter{Writer: conversationWires[c.Plan.Request.Endpoint].writer(r, streams), call: e}
 	return conversationWires[c.Plan.sent.Endpoint].reader(to), to
+}
+
+// billedWriter shows the usage that is billed where the translation of the provider's answer has another one, or none:
+// only the dialect knows all forms of usage.
+type billedWriter struct {
+	neutral.Writer
+	call  *upstreamCall
+	shown wire.Usage
+}
+
+// Write implements neutral.Writer.
+func (w *billedWriter) Write(e neutral.Event) {
+	used := w.call.used
+	switch {
+	case used == nil:
+	case e.Kind == neutral.Count:
+		w.shown = used.Usage
+		if !e.Usage.Counts(used.Usage) {
+			e.Usage = counted(used, e.Usage)
+		}
+	case e.Kind == neutral.End && w.shown != used.Usage:
+		w.Writer.Write(neutral.Event{Kind: neutral.Count, Usage: counted(used, nil)})
+	}
+	w.Writer.Write(e)
+}
+
+func counted(a *wire.Answer, given *neutral.Usage) *neutral.Usage {
+	if given == nil {
+		return neutral.Counted(a, nil)
+	}
+	return neutral.Counted(a, given.More)
 }
 
 // keep stores a response that its provider does not store, before its caller has all of it

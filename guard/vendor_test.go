@@ -144,6 +144,83 @@ func TestVendorUsage(t *testing.T) {
 	}
 }
 
+// TestVendorUsageTranslated: callers of other APIs are shown the usage that is billed, in every form of vendors.
+func TestVendorUsageTranslated(t *testing.T) {
+	r := newRig(t, roomy()...)
+	const whole = `"choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]`
+	const delta = `"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]`
+	for name, usage := range map[string]string{
+		"openai": `"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,"prompt_tokens_details":{"cached_tokens":2,"x":7}}`,
+		"gemini": `"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":112}`,
+		"native": `"usage":{"input_tokens":9,"output_tokens":3,"x":7}`,
+		"groq":   `"x_groq":{"id":"req_1","usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}`,
+		"llama":  `"timings":{"cache_n":2,"prompt_n":7,"predicted_n":3}`,
+	} {
+		for _, ep := range []wire.Endpoint{wire.Messages, wire.Responses} {
+			for _, stream := range []bool{false, true} {
+				v := &vendor{status: 200, kind: "application/json", body: `{"id":"1","model":"m",` + whole + `,` + usage + `}`}
+				if stream {
+					v.kind, v.body = "text/event-stream", events(`{"id":"1","model":"m",`+delta+`}`, `{"id":"1","model":"m","choices":[],`+usage+`}`)
+				}
+				r.vendor(t, v, func(p *providers.Provider) {
+					p.ChatOnly = true
+					if name == "gemini" {
+						p.Dialect = gemini.Dialect{}
+					}
+				})
+				c, w := r.asked(t, ep, stream)
+				got, billed := shownUsage(ep, w.Body.Bytes()), c.Result.Usage
+				if c.Result.Estimated || got.Input != billed.Input || got.Output != billed.Output || got.CachedInput != billed.CachedInput || got.Input != 9 {
+					t.Errorf("%s, %s, stream %v: got %+v, want %+v as billed (%s)\n%s", name, ep, stream, got, billed, c.Result.Outcome, w.Body)
+				}
+				if keeps := strings.Contains(w.Body.String(), `"x":7`); keeps != (name == "native" || name == "openai" && ep == wire.Responses) {
+					t.Errorf("%s, %s, stream %v: another member is shown: %v\n%s", name, ep, stream, keeps, w.Body)
+				}
+			}
+		}
+	}
+}
+
+// asked makes a call of the model m at an endpoint.
+func (r *rig) asked(t *testing.T, ep wire.Endpoint, stream bool) (*Call, *httptest.ResponseRecorder) {
+	t.Helper()
+	members := map[wire.Endpoint]string{
+		wire.Messages: `"max_tokens":200,"messages":[{"role":"user","content":"hello there"}]`, wire.Responses: `"store":false,"input":"hello there"`,
+	}
+	req, err := wire.Scan(ep, fmt.Appendf(nil, `{"model":"m","stream":%t,%s}`, stream, members[ep]), wire.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := r.guard.Plans.Prepare(r.caller(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, w := r.begin(p), httptest.NewRecorder()
+	err = c.Forward(t.Context(), w, Forwarding{})
+	c.End(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, w
+}
+
+// shownUsage returns the usage of an answer, whole or in the last event of its stream that has any.
+func shownUsage(ep wire.Endpoint, body []byte) (used wire.Usage) {
+	if a, ok := wire.ParseUsage(ep, body); ok {
+		return a.Usage
+	}
+	var list wire.Events
+	_ = list.Feed(body)
+	var a wire.Answer
+	for event, ok := list.Next(); ok; event, ok = list.Next() {
+		chunk, err := wire.ScanEvent(ep, wire.EventData(event), nil)
+		if err == nil && chunk.HasUsage {
+			a = chunk.After(a)
+		}
+	}
+	return a.Usage
+}
+
 // TestVendorErrors checks that an error in any form leaves in OpenAI's.
 func TestVendorErrors(t *testing.T) {
 	r := newRig(t, roomy()...)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -134,7 +135,7 @@ func (q *request) reason(r *neutral.Request, model string) {
 	}
 	switch {
 	case budget > 0:
-		q.Thinking = neutral.With(raw(`{"type":"enabled"}`), "budget_tokens", number(budget))
+		q.Thinking = neutral.With(raw(`{"type":"enabled"}`), "budget_tokens", strconv.AppendInt(nil, budget, 10))
 	case effort == "none":
 		q.Thinking = raw(`{"type":"disabled"}`)
 		return

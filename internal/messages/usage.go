@@ -2,8 +2,6 @@ package messages
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json"
 
@@ -59,29 +57,13 @@ func usageOf(given *neutral.Usage) usage {
 	n := a.Usage
 	u := usage{
 		Input:   n.Input - n.CachedInput - n.CacheWrite - n.CacheWrite1h,
-		Written: n.CacheWrite + n.CacheWrite1h, Read: n.CachedInput, Output: n.Output, More: uncounted(given.More),
+		Written: n.CacheWrite + n.CacheWrite1h, Read: n.CachedInput, Output: n.Output, More: neutral.Uncounted(given.More),
 	}
 	u.Details.Thinking = n.Reasoning
 	if a.TimedWrites {
 		u.Timed = &written{n.CacheWrite, n.CacheWrite1h}
 	}
 	return u
-}
-
-// elsewhere are members of a usage that are written in another form.
-var elsewhere = map[string]bool{"cache_creation": true, "iterations": true, "service_tier": true}
-
-// uncounted returns a copy of the members of a usage that are no tokens, such as costs and searches.
-func uncounted(more raw) raw {
-	var out raw
-	_ = wire.EachMember(more, func(name, value []byte) error { // what is no object has no members
-		n := string(name)
-		if !elsewhere[n] && !strings.Contains(n, "token") && string(value) != "null" {
-			out = neutral.With(out, n, value)
-		}
-		return nil
-	})
-	return out
 }
 
 // readUsage reads usage, of which an event may report only a part; before is what earlier ones reported.
@@ -91,17 +73,5 @@ func readUsage(given raw, before *wire.Answer) *neutral.Usage {
 		return nil
 	}
 	*before = a.After(*before)
-	n := before.Usage
-	in := neutral.With(nil, "cached_tokens", number(n.CachedInput))
-	in = neutral.With(in, "cache_write_tokens", number(n.CacheWrite))
-	if before.TimedWrites {
-		in = neutral.With(in, "cache_write_1h_tokens", number(n.CacheWrite1h))
-	}
-	return &neutral.Usage{
-		Input: number(n.Input), InputDetails: in, Output: number(n.Output),
-		OutputDetails: neutral.With(nil, "reasoning_tokens", number(n.Reasoning)),
-		Total:         number(n.Input + n.Output), More: uncounted(given),
-	}
+	return neutral.Counted(before, given)
 }
-
-func number(n int64) raw { return strconv.AppendInt(nil, n, 10) }

@@ -1,7 +1,9 @@
 package neutral
 
 import (
+	"bytes"
 	"strconv"
+	"strings"
 
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -16,6 +18,44 @@ type Usage struct {
 	Total         Raw
 	CacheRead     Raw // if InputDetails does not have it
 	More          Raw // object of what else the provider reports
+}
+
+// Counted returns the usage of an answer as package wire read it, and what else the members in more report.
+func Counted(a *wire.Answer, more Raw) *Usage {
+	n := a.Usage
+	in := With(nil, "cached_tokens", number(n.CachedInput))
+	in = With(in, "cache_write_tokens", number(n.CacheWrite))
+	if a.TimedWrites {
+		in = With(in, "cache_write_1h_tokens", number(n.CacheWrite1h))
+	}
+	return &Usage{
+		Input: number(n.Input), InputDetails: in, Output: number(n.Output),
+		OutputDetails: With(nil, "reasoning_tokens", number(n.Reasoning)),
+		Total:         number(n.Input + n.Output), More: Uncounted(more),
+	}
+}
+
+func number(n int64) Raw { return strconv.AppendInt(nil, n, 10) }
+
+// Counts reports whether the usage has the same input and output as package wire read. u may be nil.
+func (u *Usage) Counts(n wire.Usage) bool {
+	return u != nil && bytes.Equal(u.Input, number(n.Input)) && bytes.Equal(u.Output, number(n.Output))
+}
+
+// elsewhere are members of a usage that are written in another form.
+var elsewhere = map[string]bool{"cache_creation": true, "iterations": true, "service_tier": true}
+
+// Uncounted returns a copy of the members of a usage that are no tokens, such as costs and searches. more may be nil.
+func Uncounted(more Raw) Raw {
+	var out Raw
+	_ = wire.EachMember(more, func(name, value []byte) error { // what is no object has no members
+		n := string(name)
+		if !elsewhere[n] && !strings.Contains(n, "token") && string(value) != "null" {
+			out = With(out, n, value)
+		}
+		return nil
+	})
+	return out
 }
 
 // Complete returns the usage with the members that OpenAI's clients rely on.
