@@ -180,14 +180,19 @@ func (b *bill) chargeHold(o Outcome) {
 	}
 }
 
-// left charges a call that was cancelled because its caller disconnected, after `output`
-// visible tokens. If the provider may have generated hidden output, it charges the hold.
-func (b *bill) left(output int64) {
-	if b.plan.Request.Stream && b.bounded() {
-		b.chargeEstimate(ClientGone, output)
-		return
+// left charges a call that was cancelled, by its caller or because that one disconnected. It had shown `seen` tokens
+// of output, and generated at most `most`. A call that is no stream may have been generated to its end.
+func (b *bill) left(seen, most int64) {
+	switch {
+	case !b.plan.Request.Stream:
+		b.chargeHold(ClientGone)
+	case b.bounded():
+		b.chargeEstimate(ClientGone, seen)
+	case b.paced():
+		b.chargeEstimate(ClientGone, most)
+	default:
+		b.chargeHold(ClientGone)
 	}
-	b.chargeHold(ClientGone)
 }
 
 // bounded reports whether the visible part of an answer bounds its bill. It does not if

@@ -125,7 +125,7 @@ func TestGone(t *testing.T) {
 			if strings.Contains(c.extra, "stream") && !p.hidesOutput() {
 				most /= 2 // what was seen, not what was held
 			}
-			if res.Cost <= 0 || c.cancelled && res.Cost > most || c.cancelled && c.model == "o4-mini" && res.Cost != most {
+			if res.Cost <= 0 || c.cancelled && res.Cost > most {
 				t.Errorf("charged %v of %v held, want up to %v", res.Cost, call.Plan.Max.Cost, most)
 			}
 			r.charged(before, call)
@@ -181,6 +181,38 @@ func TestCancelled(t *testing.T) {
 	c, _, err := r.run(ctx, prompt("o4-mini", "hi", `"max_completion_tokens":5`))
 	if !errors.Is(err, ErrGone) || c.Result.Outcome != ClientGone || c.Result.Cost != c.Plan.Max.Cost {
 		t.Errorf("%v, %s at %v", err, c.Result.Outcome, c.Result.Cost)
+	}
+}
+
+// TestCancelledStream checks that a stream with hidden output that is cancelled, before or after it has shown
+// something, costs what it may have generated in the time, and not its hold for minutes of it.
+func TestCancelledStream(t *testing.T) {
+	r := newRig(t, roomy()...)
+	for _, shown := range []bool{false, true} {
+		seen := len(r.fake.Log())
+		ctx, cancel := context.WithCancelCause(t.Context())
+		w, directive := &quitter{ResponseWriter: httptest.NewRecorder(), events: 10, leave: func() { cancel(ErrCancelled) }}, "first=400ms gap=20ms"
+		if !shown {
+			directive = "delay=1m"
+			go func() {
+				redistest.Eventually(t, "the provider is called", func() bool { return len(r.fake.Log()) > seen })
+				cancel(ErrCancelled)
+			}()
+		}
+		c := r.begin(r.plan(prompt("o4-mini", "[fake: reasoning=200 output=900 "+directive+"]", `"max_completion_tokens":90000,"stream":true`)))
+		if err := c.Forward(ctx, w, Forwarding{}); !errors.Is(err, ErrGone) {
+			t.Errorf("got %v, want %v", err, ErrGone)
+		}
+		c.End(t.Context())
+		if err := r.fake.Quiet(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		rec := r.fake.Log()[seen]
+		least := rec.Usage.Prompt*1100 + rec.Usage.Completion*4400
+		if cost := int64(c.Result.Cost); rec.Outcome != fakeprovider.ClientGone || c.Result.Outcome != ClientGone || cost < least ||
+			cost > int64(c.Hold.Max.Cost)/2 || c.Result.Usage.Output == 0 {
+			t.Errorf("shown %v: %s, %s costs %d of %d held, want at least %d", shown, rec.Outcome, c.Result.Outcome, cost, c.Hold.Max.Cost, least)
+		}
 	}
 }
 

@@ -111,8 +111,8 @@ func (p *Plan) asksFor(kind string) bool {
 	return slices.ContainsFunc(p.Request.Modalities, func(m string) bool { return strings.EqualFold(m, kind) })
 }
 
-// cacheWritten returns a usage without counts of the provider with all of its input written to the cache, for the longest
-// time that r asks for.
+// cacheWritten returns a usage that is no count of the provider with all of its input written to the cache, for the
+// longest time that r asks for.
 func cacheWritten(r *wire.Request, u pricing.Usage) pricing.Usage {
 	switch {
 	case r.LongCache:

@@ -178,7 +178,7 @@ func (e *upstreamCall) broke() {
 	b := &e.call.bill
 	switch {
 	case e.left():
-		b.left(0)
+		b.left(0, e.generated())
 	case b.paced():
 		b.chargeEstimate(Broken, e.generated())
 	default:

@@ -21,8 +21,8 @@ func (p *Plan) accept() error {
 	}
 	for _, name := range r.Betas {
 		if provider.Strict && !wire.KnownBeta(name) && !provider.Allows(name) {
-			return wire.BadRequest("anthropic-beta", "unknown_parameter", "Unknown beta: '%.64s'. Its cost is unknown. Remove it "+
-				"from anthropic-beta, or ask an operator to add it to allow_fields of the provider %q", name, provider.ID)
+			return wire.BadRequest("anthropic-beta", "unknown_parameter", "Unknown beta: '%.64s'. Its cost is unknown. Remove "+
+				"it from anthropic-beta, or ask an operator to add it to allow_fields of the provider %q", name, provider.ID)
 		}
 	}
 	if r.Creation != nil && r.Creation.Picture == "svg" { // another model writes it

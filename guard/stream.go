@@ -405,7 +405,7 @@ func (r *relay) close(resp *http.Response, err error) error {
 	case r.usage && !r.hidden:
 		r.chargePart()
 	case r.errand.left() && !r.hidden:
-		c.bill.left(r.sent())
+		c.bill.left(r.sent(), r.reached())
 	case c.bill.paced():
 		c.bill.chargeEstimate(Broken, r.reached())
 	default:
