@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/neutral"
 	"github.com/llmguard/llmguard/internal/responses"
 	"github.com/llmguard/llmguard/internal/spool"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -48,6 +50,8 @@ type frame struct {
 	room   spool.Room  // memory for an incomplete event
 	plain  *spool.Copy // an answer that is no stream
 	turn   *turn       // that the answer completes
+	end    []byte      // last event of the answer, sent when its cost is known
+	alive  time.Time   // when the last event was sent that only keeps the stream alive
 	err    error       // of the connection
 }
 
@@ -106,12 +110,12 @@ func (f *frame) Write(p []byte) (int, error) {
 	return 0, f.err
 }
 
-// pass sends an event. What only keeps a stream alive becomes a ping.
+// pass sends an event. The last one is sent by finish.
 func (f *frame) pass(data []byte) error {
 	e, err := wire.ParseEvent(data, "")
 	switch {
 	case len(data) == 0:
-		return f.ping()
+		return f.keepAlive()
 	case err != nil: // no client could read it
 		return nil
 	case e.Kind == "error":
@@ -120,8 +124,24 @@ func (f *frame) pass(data []byte) error {
 		f.turn.add(wire.InputItem(e.Item))
 	case e.Kind == "response.completed", e.Kind == "response.incomplete":
 		f.turn.id = responses.ItemID(e.Response)
+		f.end = bytes.Clone(data)
+		return nil
+	case e.Kind == "response.failed":
+		f.end = bytes.Clone(data)
+		return nil
 	}
 	return f.send(data)
+}
+
+// keepAlive pings the client, and sends it an event of no meaning, because Codex gives a call up that gets no event
+// for five minutes, whatever pings come. A provider may keep its stream alive more often than that needs.
+func (f *frame) keepAlive() error {
+	err := f.ping()
+	if err != nil || time.Since(f.alive) < f.opts.KeepAlive/2 {
+		return err
+	}
+	f.alive = time.Now()
+	return f.send([]byte(`{"type":"keepalive"}`))
 }
 
 // finish sends what is not sent yet, and remembers the turn. It returns the status of the answer, 0 if that is
@@ -140,6 +160,9 @@ func (f *frame) finish() int {
 	default:
 		e, _ := wire.ParseError(f.status, body)
 		f.err = f.send(failure(e, f.header))
+	}
+	if f.end != nil && f.err == nil {
+		f.err = f.send(reporting(f.end, f.header))
 	}
 	if _, whole := f.turn.items.Bytes(); whole && f.turn.id != "" {
 		f.last, f.turn = f.turn, f.last
@@ -165,6 +188,22 @@ func failure(e *wire.Error, h http.Header) []byte {
 		panic("proxy: encoding an error: " + err.Error())
 	}
 	return text
+}
+
+// reporting returns an event with what headers and trailers of HTTP's answer say about the call.
+func reporting(event []byte, h http.Header) []byte {
+	report := map[string]string{}
+	for name := range h {
+		own := strings.TrimPrefix(name, http.TrailerPrefix)
+		if len(h[name]) > 0 && (strings.HasPrefix(own, "X-Llmguard-") || own == "X-Request-Id") {
+			report[own] = h[name][0]
+		}
+	}
+	text, err := json.Marshal(report)
+	if err != nil {
+		panic("proxy: encoding headers: " + err.Error())
+	}
+	return neutral.With(bytes.TrimSpace(event), "llmguard", text)
 }
 
 // warm answers a message that generates nothing: its input gets an id, and costs nothing.

@@ -73,13 +73,15 @@ func (sh *socketHandler) open(x *request, r *http.Request, _ string) error {
 	return nil
 }
 
-// postOf returns the request whose copies the messages become: one with a stream as its answer, and not repeatable.
+// postOf returns the request whose copies the messages become: one with a stream as its answer, which ends with its
+// cost, and not repeatable.
 func postOf(handshake *http.Request) *http.Request {
 	r := handshake.Clone(handshake.Context())
 	r.Method = http.MethodPost
 	for _, name := range []string{"Upgrade", "Idempotency-Key", "Prefer", "Te", "Content-Encoding"} {
 		r.Header.Del(name)
 	}
+	r.Header.Set("Te", "trailers")
 	if strings.HasPrefix(r.Header.Get("Openai-Beta"), "responses_websockets") {
 		r.Header.Del("Openai-Beta")
 	}

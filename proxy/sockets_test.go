@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -65,6 +67,7 @@ type socketEvent struct {
 	Status   int
 	Error    struct{ Code, Message, Type string }
 	Headers  map[string]string
+	Llmguard map[string]string
 	Response struct {
 		ID    string
 		Usage struct {
@@ -211,7 +214,12 @@ func TestSocket(t *testing.T) {
 	}
 	_ = c.conn.Close(websocket.StatusNormalClosure, "")
 	calls, opened := 0, 0
+	costs := []string{first.Llmguard["X-Llmguard-Cost-Usd"], second.Llmguard["X-Llmguard-Cost-Usd"]}
 	for _, m := range r.records(7) {
+		if id := m["id"]; id == first.Llmguard["X-Llmguard-Call-Id"] || id == second.Llmguard["X-Llmguard-Call-Id"] {
+			cost := pricing.Nano(m["cost_nano_usd"].(float64)).Decimal()
+			costs = slices.DeleteFunc(costs, func(c string) bool { return c == cost })
+		}
 		switch {
 		case m["route"] == "responses.socket" && m["status"] == 101.0:
 			opened++
@@ -221,6 +229,9 @@ func TestSocket(t *testing.T) {
 	}
 	if calls != 3 || opened != 1 {
 		t.Errorf("%d calls and %d ended sockets are recorded, want 3 and 1", calls, opened)
+	}
+	if len(costs) > 0 || first.Llmguard["X-Request-Id"] == "" || warm.Llmguard["X-Llmguard-Cost-Usd"] != "" {
+		t.Errorf("the last events report %v, %v and %v; want the costs of the records", warm.Llmguard, first.Llmguard, second.Llmguard)
 	}
 	r.until("all holds are settled", func() bool { return r.held() == 0 })
 }
@@ -284,8 +295,8 @@ func TestSocketKey(t *testing.T) {
 	c.closes(websocket.StatusPolicyViolation)
 }
 
-// TestSocketWaits: a call that waits gets pings until it runs, and messages behind it keep their order, up to a
-// number.
+// TestSocketWaits: a call that waits gets pings and events until it runs, and messages behind it keep their order, up to
+// a number.
 func TestSocketWaits(t *testing.T) {
 	r := newRig(t, single, func(o *Options) { o.KeepAlive = 20 * time.Millisecond })
 	bodies := r.bodies()
@@ -296,13 +307,18 @@ func TestSocketWaits(t *testing.T) {
 	r.until("the call waits", func() bool { return r.jobs() == 1 })
 	c.send(create(`[{"role":"user","content":"two"}]`, ""))
 	before := c.pings.Load()
+	for range 3 {
+		if m, _ := c.next(); m.Type != "keepalive" {
+			t.Fatalf("got %+v, want an event that clients ignore", m)
+		}
+	}
 	answered := make(chan [2]socketEvent, 1)
 	go func() { answered <- [2]socketEvent{c.end(), c.end()} }()
 	r.until("it gets pings", func() bool { return c.pings.Load() > before+2 })
 	release()
 	for i, m := range redistest.Came(t, answered) {
-		if m.Type != "response.completed" {
-			t.Errorf("answer %d is %+v, want a response", i, m)
+		if m.Type != "response.completed" || m.Llmguard["X-Llmguard-Cost-Usd"] == "" || (m.Llmguard["X-Llmguard-Waited-Ms"] == "") != (i > 0) {
+			t.Errorf("answer %d is %+v, want a response with its cost and its time in the queue", i, m)
 		}
 	}
 	sent := bodies()

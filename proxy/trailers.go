@@ -11,6 +11,9 @@ import (
 // hop-by-hop.
 const preferTrailer = "cost-trailer"
 
+// trailers are the headers that a stream can have as trailers.
+var trailers = []string{guard.HeaderCost, guard.HeaderEstimate, guard.HeaderWaited}
+
 // wantsTrailer reports whether a client accepts the cost of a stream after its last byte. Other
 // clients may fail on it.
 func wantsTrailer(h http.Header) bool {
@@ -34,7 +37,7 @@ func names(fields []string, word string) bool {
 func (x *request) announceTrailer(status int) {
 	h := x.Header()
 	if x.priced && status == http.StatusOK && h.Get("Content-Length") == "" && wantsTrailer(x.request.Header) {
-		h.Set("Trailer", guard.HeaderCost+", "+guard.HeaderEstimate)
+		h.Set("Trailer", strings.Join(trailers, ", "))
 	}
 }
 
@@ -44,7 +47,7 @@ func (x *request) dropTrailer() {
 	if h.Get("Trailer") != "" {
 		return
 	}
-	for _, name := range []string{guard.HeaderCost, guard.HeaderEstimate} {
+	for _, name := range trailers {
 		delete(h, http.TrailerPrefix+name)
 	}
 }

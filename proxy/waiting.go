@@ -336,7 +336,9 @@ func (v *waitingCaller) bill(ctx context.Context) {
 	v.exchange.ended = job
 	v.exchange.stays = job.State == queue.Succeeded
 	if v.stream && v.exchange.status == http.StatusOK {
-		v.exchange.Header().Set(http.TrailerPrefix+guard.HeaderCost, usd(int64(job.Charged)))
+		h := v.exchange.Header()
+		h.Set(http.TrailerPrefix+guard.HeaderCost, usd(int64(job.Charged)))
+		h[http.TrailerPrefix+guard.HeaderWaited] = v.header[guard.HeaderWaited]
 	}
 }
 

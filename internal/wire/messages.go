@@ -95,7 +95,8 @@ var messagesBetas = slices.Concat(
 func Betas(h http.Header) (names []string) {
 	for _, list := range h["Anthropic-Beta"] {
 		for name := range strings.SplitSeq(list, ",") {
-			if name = strings.TrimSpace(name); name != "" {
+			name = strings.TrimSpace(name)
+			if name != "" {
 				names = append(names, name)
 			}
 		}
