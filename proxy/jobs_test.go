@@ -153,6 +153,10 @@ func TestRefusals(t *testing.T) {
 	if a.fails(t, 429, "rate_limit_exceeded"); a.header.Get("X-Should-Retry") != "false" || a.header.Get(guard.HeaderLimits) == "" || a.header.Get("X-Ratelimit-Remaining-Tokens") == "" || a.header.Get("X-Ratelimit-Reset-Requests") == "" {
 		t.Errorf("a refusal without the limits' state: %v, want X-Should-Retry false and the limits' state", a.header)
 	}
+	a = r.chat(prompt("hi", `"max_tokens":990`), "User-Agent", "opencode/1.18.33")
+	if says := a.fails(t, 402, "insufficient_quota"); a.header.Get("Retry-After") != "" || !strings.HasPrefix(says, "Limit reached for limit") {
+		t.Errorf("an agent that waits in silence: %v, %s; want no wait", a.header, says)
+	}
 	r.org.Limits = nil
 	for _, async := range []string{"", "respond-async"} {
 		a = r.chat(prompt("hi", `"max_tokens":1001`), "Prefer", async)

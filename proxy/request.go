@@ -207,7 +207,7 @@ func (x *request) fail(err error) {
 		exceeded.Tell(x.Header())
 		x.server.guard.CountRefusal(err, false)
 	}
-	e := x.offerRaise(x.server.refusal(err, x.plan)).For(x.wire)
+	e := x.offerRaise(x.server.refusal(err, x.plan)).ForAgent(x.request.Header).For(x.wire)
 	if e.Limit != nil {
 		x.limits = []wire.LimitState{*e.Limit}
 	}

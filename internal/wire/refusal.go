@@ -41,6 +41,34 @@ func RateLimited(message string, wait time.Duration) *Error {
 	}
 }
 
+// agentWait is the longest wait that a coding agent is asked to spend without a word to its user.
+const agentWait = 5 * time.Minute
+
+// promising matches the words after which OpenCode repeats a call, whatever its status is.
+var promising = regexp.MustCompile(`(?i)\b(rate limit|(please )?try again)\b`)
+
+// ForAgent returns the error in the form for the program that sent the headers h. Codex and OpenCode obey any
+// Retry-After of a 429 and show nothing meanwhile, so a wait of more than five minutes becomes a 402 without one, which
+// they show (docs/errors.md, Retry advice). e is not changed.
+func (e *Error) ForAgent(h http.Header) *Error {
+	obeys := len(h["X-Codex-Window-Id"]) > 0 || strings.HasPrefix(h.Get("User-Agent"), "opencode/")
+	wait, _ := ParseRetryAfter(e.Header, time.Now())
+	if !obeys || e.Status != http.StatusTooManyRequests || wait <= agentWait {
+		return e
+	}
+	out := *e
+	out.Status, out.Type, out.Code = http.StatusPaymentRequired, typeQuota, "insufficient_quota"
+	out.Header = e.Header.Clone()
+	out.Header.Del("Retry-After")
+	out.Message = promising.ReplaceAllStringFunc(e.Message, func(words string) string {
+		if strings.HasSuffix(strings.ToLower(words), "again") {
+			return "It has capacity again"
+		}
+		return "Limit"
+	})
+	return &out
+}
+
 // OverLimit reports whether a status of ours means that a limit refused the call: 429 if it may be
 // admitted later, 402 if not.
 func OverLimit(status int) bool {
