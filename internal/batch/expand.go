@@ -126,6 +126,7 @@ func (t *turn) prepare(ctx context.Context, e entry) (plan *guard.Plan, refused 
 		return nil, wire.Forbidden("org_gone", "%v", err), nil
 	}
 	plans := t.r.opts.Guard.Plans
+	e.parsed.Betas = wire.Betas(t.b.Header)
 	caller, err = plans.LabelLine(ctx, caller, t.b.Labels, e.parsed)
 	if err == nil {
 		plan, err = plans.PrepareKept(ctx, caller, e.parsed)

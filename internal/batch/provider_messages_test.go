@@ -273,3 +273,27 @@ func TestMessagesBetas(t *testing.T) {
 		})
 	}
 }
+
+// TestMessagesStrictBetas: a batch with a beta of unknown cost fails at a strict provider, whoever would run its lines.
+func TestMessagesStrictBetas(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{guard.ByProvider, guard.ByQueue} {
+		r := newHandover(t)
+		r.org.BatchMode = mode
+		for _, p := range r.guard.Policy().Providers.All() {
+			p.Strict = true
+		}
+		r.runner(r.handover())
+		b, err := r.store.Create(t.Context(), Request{
+			Owner: Owner{Org: "acme", User: "alice", Key: "k1"}, File: r.upload(message("a", "hi")), Endpoint: wire.Messages,
+			Header: http.Header{"Anthropic-Beta": {"effort-2025-11-24,free-lunch-2027-01-01"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = r.ended(b.ID)
+		if b.Status != Failed || len(b.Problems) != 1 || !strings.Contains(b.Problems[0].Message, "Unknown beta: 'free-lunch-2027-01-01'") {
+			t.Errorf("%s: got %s, %+v; want it to fail for its beta", mode, b.Status, b.Problems)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/storage/files"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 )
@@ -161,6 +162,7 @@ func (v *validation) check(ctx context.Context, c *check, line []byte, number in
 		return nil
 	}
 	plans := v.r.opts.Guard.Plans
+	req.parsed.Betas = wire.Betas(v.turn.b.Header)
 	caller, err := plans.LabelLine(ctx, c.caller, v.turn.b.Labels, req.parsed)
 	var plan *guard.Plan
 	if err == nil {
