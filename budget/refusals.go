@@ -13,10 +13,11 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
 // Bounds of the sums of refusals: when a day, or a day of hours, is full, new lines are counted
-// under the user and limit [OtherModels].
+// under the user [ledger.OtherModels] and [OtherCauses].
 const (
 	refusalDayLines  = 10_000
 	refusalHourLines = 20_000
@@ -35,23 +36,25 @@ const hoursLife = 15 * 24 * time.Hour
 // Hours is how far back hourly sums reach.
 const Hours = 14 * 24 * time.Hour
 
-// Refused counts a user's calls that a limit refused or made wait, in one UTC day or hour.
+// Refused counts the calls of a key that were refused or waited for one cause, in one UTC day or hour.
 type Refused struct {
 	// Begin is the start of the day, or of the hour if Hour is set.
 	Begin time.Time
 	Hour  bool
 	User  string
-	// Limit is the limit's id, with the prefix "cap:" for a spend cap.
-	Limit string
-	// Refused counts calls answered with an error, Waited those that waited in the queue.
+	// Key is empty in counts of versions that did not tell keys apart.
+	Key   string
+	Cause Cause
+	// Refused counts calls answered with an error, Waited those that waited in the queue and were not refused later.
 	Refused, Waited int64
 	First, Last     time.Time
 }
 
 // refusalLine identifies a line being gathered.
 type refusalLine struct {
-	org, user, limit string
-	hour             int64 // hours since 1970
+	org, user, key string
+	cause          Cause
+	hour           int64 // hours since 1970
 }
 
 type refusalCount struct{ refused, waited, first, last int64 }
@@ -63,11 +66,13 @@ type refusalWrite struct {
 	day    int64
 	number int64
 	lines  []any
+	calls  []RefusedCall
 }
 
-// Refusals counts the calls that limits refuse and writes the counts once a second.
+// Refusals counts the calls that are refused or wait, records some of them, and writes both once a second.
 type Refusals struct {
 	runner *runner
+	rdb    redisconn.DB
 	clock  *clock
 	pages  *ledger.Pages
 	log    *slog.Logger
@@ -75,41 +80,59 @@ type Refusals struct {
 
 	mu      sync.Mutex
 	lines   map[refusalLine]*refusalCount
+	recent  map[string]*recentCalls // by org
 	process string
 	runs    int64
 	writing sync.Mutex
 	unsent  []refusalWrite // not yet answered by the store
+	records callRecords
 }
 
-func newRefusals(r *runner, p *ledger.Pages, o Options) *Refusals {
+func newRefusals(rdb redisconn.DB, r *runner, p *ledger.Pages, o Options) *Refusals {
 	return &Refusals{
-		runner: r, clock: r.clock, pages: p, log: o.Log, life: o.RollupLife,
-		lines: map[refusalLine]*refusalCount{}, process: rand.Text()[:12],
+		runner: r, rdb: rdb, clock: r.clock, pages: p, log: o.Log, life: o.RollupLife,
+		lines:  map[refusalLine]*refusalCount{},
+		recent: map[string]*recentCalls{}, process: rand.Text()[:12], records: callRecords{memory: o.Memory, log: o.Log},
 	}
 }
 
-// Count records that a limit refused a user's call or made it wait. Run writes it within a second,
-// and writes the rest when it ends.
-func (r *Refusals) Count(org, user, limit string, waits bool) {
-	now := r.clock.now().UnixMicro()
+// Add counts a call of an org that was refused or has to wait, and records it unless there are too many. Run writes
+// both within a second, and writes the rest when it ends.
+func (r *Refusals) Add(org string, c RefusedCall) {
+	if c.At.IsZero() {
+		c.At = r.clock.now()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at := refusalLine{org, user, limit, now / hourMicros}
-	if r.lines[at] == nil {
-		if len(r.lines) >= refusalsAtOnce {
-			at.user, at.limit = ledger.OtherModels, ledger.OtherModels
-		}
-		if r.lines[at] == nil {
-			r.lines[at] = &refusalCount{first: now}
-		}
-	}
-	n := r.lines[at]
-	n.last = now
-	if waits {
+	n := r.line(org, &c, c.Cause, c.At)
+	if c.Waited {
 		n.waited++
 	} else {
 		n.refused++
 	}
+	if c.Before != "" {
+		r.line(org, &c, c.Before, c.Since).waited--
+	}
+	if r.recent[org] == nil {
+		r.recent[org] = &recentCalls{newest: map[callKind]int{}}
+	}
+	r.recent[org].add(c)
+}
+
+// line returns the line of a call's cause in the hour of a time.
+func (r *Refusals) line(org string, c *RefusedCall, cause Cause, at time.Time) *refusalCount {
+	now := at.UnixMicro()
+	l := refusalLine{org, c.User, c.Key, cause, now / hourMicros}
+	if r.lines[l] == nil && len(r.lines) >= refusalsAtOnce {
+		l.user, l.key, l.cause = ledger.OtherModels, "", OtherCauses
+	}
+	n := r.lines[l]
+	if n == nil {
+		n = &refusalCount{first: now}
+		r.lines[l] = n
+	}
+	n.first, n.last = min(n.first, now), max(n.last, now)
+	return n
 }
 
 // run writes the counts once a second, and the rest when ctx ends.
@@ -153,8 +176,8 @@ func (r *Refusals) gather() {
 		return
 	}
 	r.mu.Lock()
-	lines := r.lines
-	r.lines = map[refusalLine]*refusalCount{}
+	lines, recent := r.lines, r.recent
+	r.lines, r.recent = map[refusalLine]*refusalCount{}, map[string]*recentCalls{}
 	r.mu.Unlock()
 	type place struct {
 		org string
@@ -163,13 +186,18 @@ func (r *Refusals) gather() {
 	found := map[place][]any{}
 	for l, n := range lines {
 		at := place{l.org, l.hour / 24}
-		hour, subject := fmt.Sprintf("%02d", l.hour%24), l.user+"|"+l.limit
+		hour, subject := fmt.Sprintf("%02d", l.hour%24), l.user+"|"+l.key+"|"+string(l.cause)
 		found[at] = append(found[at], hour, subject, n.refused, n.waited, n.first, n.last)
 	}
 	for at, list := range found {
 		for part := range slices.Chunk(list, 6*refusalRunLines) {
 			r.runs++
-			r.unsent = append(r.unsent, refusalWrite{at.org, at.day, r.runs, part})
+			w := refusalWrite{org: at.org, day: at.day, number: r.runs, lines: part}
+			if calls := recent[at.org]; calls != nil {
+				w.calls = calls.list
+				delete(recent, at.org)
+			}
+			r.unsent = append(r.unsent, w)
 		}
 	}
 }
@@ -178,17 +206,23 @@ func (r *Refusals) send(ctx context.Context, w refusalWrite) error {
 	day := ledger.DayText(w.day)
 	keys := []string{
 		ledger.Key(w.org, "refusals:"+day), ledger.Key(w.org, "refusals-by-hour:"+day),
-		ledger.Key(w.org, "refusals-of:"+r.process),
+		ledger.Key(w.org, "refusals-of:"+r.process), ledger.Key(w.org, refusedCalls), ledger.Key(w.org, refusedTimes),
 	}
-	args := append([]any{
+	calls := r.records.admitted(ctx, w.org, w.calls)
+	args := []any{
 		w.number, refusalDayLines, refusalHourLines, r.life.Milliseconds(), hoursLife.Milliseconds(),
-		refusalRunLife.Milliseconds(),
-	}, w.lines...)
-	_, err := r.runner.run(ctx, r.runner.scripts.refusals, keys, args)
+		refusalRunLife.Milliseconds(), RefusedCallLife.Milliseconds(), refusedCallBytes,
+		r.clock.now().Add(-RefusedCallLife).UnixMicro(), refusedCallOverhead, len(calls) / 3,
+	}
+	args = append(append(args, calls...), w.lines...)
+	reply, err := r.runner.run(ctx, r.runner.scripts.refusals, keys, args)
+	if err == nil {
+		r.records.written(w.org, reply)
+	}
 	return err
 }
 
-// List returns what the org's limits refused in the UTC hours that overlap [from, to): by the hour
+// List returns the org's counts of refused and waiting calls in the UTC hours that overlap [from, to): by the hour
 // for the last 14 days, by the day before that, oldest first.
 func (r *Refusals) List(ctx context.Context, org string, from, to time.Time) ([]Refused, error) {
 	var out []Refused
@@ -213,7 +247,8 @@ func (r *Refusals) List(ctx context.Context, org string, from, to time.Time) ([]
 		}
 	}
 	slices.SortFunc(out, func(a, b Refused) int {
-		return cmp.Or(a.Begin.Compare(b.Begin), cmp.Compare(a.User, b.User), cmp.Compare(a.Limit, b.Limit))
+		return cmp.Or(a.Begin.Compare(b.Begin), cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key),
+			cmp.Compare(a.Cause, b.Cause))
 	})
 	return out, nil
 }
@@ -228,11 +263,14 @@ func decodeRefused(day time.Time, hour bool, field, text string) (Refused, error
 		}
 		r.Begin, subject = day.Add(time.Duration(n)*time.Hour), rest
 	}
-	var ok bool
-	r.User, r.Limit, ok = strings.Cut(subject, "|")
+	parts := strings.Split(subject, "|")
 	n, err := integers(text)
-	if !ok || err != nil || len(n) != 4 {
+	if len(parts) < 2 || len(parts) > 3 || err != nil || len(n) != 4 {
 		return r, fmt.Errorf("budget: refusals %q = %q are not understood", field, text)
+	}
+	r.User, r.Cause = parts[0], ParseCause(parts[len(parts)-1])
+	if len(parts) == 3 {
+		r.Key = parts[1]
 	}
 	r.Refused, r.Waited, r.First, r.Last = n[0], n[1], time.UnixMicro(n[2]).UTC(), time.UnixMicro(n[3]).UTC()
 	return r, nil

@@ -21,26 +21,26 @@ func TestRefusalsAreCounted(t *testing.T) {
 		f := newFixture(t, rdb, Options{})
 		first := time.Date(2026, 11, 18, 22, 30, 0, 0, time.UTC)
 		f.now.Store(first.UnixMicro())
-		f.Refusals.Count(f.org, "ann", "daily", false)
-		f.Refusals.Count(f.org, "ann", "daily", false)
-		f.Refusals.Count(f.org, "ann", "daily", true)
-		f.Refusals.Count(f.org, "bob", "cap:all", false)
+		f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: "ann", Key: "k", Cause: ParseCause("daily"), Waited: false})
+		f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: "ann", Key: "k", Cause: ParseCause("daily"), Waited: false})
+		f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: "ann", Key: "k", Cause: ParseCause("daily"), Waited: true})
+		f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: "bob", Key: "k", Cause: ParseCause("cap:all"), Waited: false})
 		f.pass(20 * time.Minute)
-		f.Refusals.Count(f.org, "ann", "daily", true)
+		f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: "ann", Key: "k", Cause: ParseCause("daily"), Waited: true})
 		if err := f.Refusals.Write(ctx); err != nil {
 			t.Fatal(err)
 		}
 		f.pass(time.Hour)
-		f.Refusals.Count(f.org, "ann", "daily", false)
+		f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: "ann", Key: "k", Cause: ParseCause("daily"), Waited: false})
 		if err := f.Refusals.Write(ctx); err != nil {
 			t.Fatal(err)
 		}
 		hour, last := first.Truncate(time.Hour), first.Add(80*time.Minute)
 		ann := Refused{
-			Begin: hour, Hour: true, User: "ann", Limit: "daily", Refused: 2, Waited: 2, First: first, Last: first.Add(20 * time.Minute),
+			Begin: hour, Hour: true, User: "ann", Key: "k", Cause: "limit:daily", Refused: 2, Waited: 2, First: first, Last: first.Add(20 * time.Minute),
 		}
-		bob := Refused{Begin: hour, Hour: true, User: "bob", Limit: "cap:all", Refused: 1, First: first, Last: first}
-		later := Refused{Begin: hour.Add(time.Hour), Hour: true, User: "ann", Limit: "daily", Refused: 1, First: last, Last: last}
+		bob := Refused{Begin: hour, Hour: true, User: "bob", Key: "k", Cause: "cap:all", Refused: 1, First: first, Last: first}
+		later := Refused{Begin: hour.Add(time.Hour), Hour: true, User: "ann", Key: "k", Cause: "limit:daily", Refused: 1, First: last, Last: last}
 		check := func(from time.Time, want ...Refused) {
 			t.Helper()
 			got, err := f.Refusals.List(ctx, f.org, from, last.Add(time.Minute))
@@ -52,8 +52,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 		check(first.Add(time.Hour), later)
 		f.pass(15 * 24 * time.Hour)
 		day := first.Truncate(24 * time.Hour)
-		check(day, Refused{Begin: day, User: "ann", Limit: "daily", Refused: 3, Waited: 2, First: first, Last: last},
-			Refused{Begin: day, User: "bob", Limit: "cap:all", Refused: 1, First: first, Last: first})
+		check(day, Refused{Begin: day, User: "ann", Key: "k", Cause: "limit:daily", Refused: 3, Waited: 2, First: first, Last: last},
+			Refused{Begin: day, User: "bob", Key: "k", Cause: "cap:all", Refused: 1, First: first, Last: first})
 	})
 }
 
@@ -62,7 +62,7 @@ func TestRefusalsAreCountedOnce(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx := t.Context()
 		f := newFixture(t, rdb, Options{})
-		f.Refusals.Count(f.org, "ann", "daily", false)
+		f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: "ann", Key: "k", Cause: ParseCause("daily"), Waited: false})
 		f.Refusals.gather()
 		lost := f.Refusals.unsent[0]
 		if err := f.Refusals.send(ctx, lost); err != nil {
@@ -83,7 +83,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, shared(t), Options{})
 	for i := range refusalDayLines + 5 {
-		f.Refusals.Count(f.org, fmt.Sprint("u", i), "daily", false)
+		f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: fmt.Sprint("u", i), Key: "k", Cause: ParseCause("daily"), Waited: false})
 	}
 	if err := f.Refusals.Write(ctx); err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestRefusalsAreWrittenAtTheEnd(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- f.Run(ctx) }()
-	f.Refusals.Count(f.org, "ann", "daily", true)
+	f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: "ann", Key: "k", Cause: ParseCause("daily"), Waited: true})
 	stop()
 	redistest.Came(t, done)
 	got, err := f.Refusals.List(t.Context(), f.org, start, start.Add(time.Hour))

@@ -83,7 +83,7 @@ func New(rdb redisconn.DB, o Options) *Store {
 	}
 	s.prepareForOutages()
 	s.Requests = newRequestCounter(s.binder, r, s.localShares(), o)
-	s.Ledger, s.Refusals = s.newLedger(), newRefusals(r, s.pages, o)
+	s.Ledger, s.Refusals = s.newLedger(), newRefusals(rdb, r, s.pages, o)
 	return s
 }
 

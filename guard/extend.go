@@ -100,7 +100,7 @@ func (c *Call) cutError(err error) *wire.Error {
 		advice = c.Plan.advice(&e)
 	}
 	cut := &Refusal{ExceededError: &e, Advice: " The answer above was cut off and is incomplete." + advice, plan: c.Plan}
-	c.guard.CountRefusal(cut, false)
+	c.cut = cut
 	return cut.Public()
 }
 

@@ -24,6 +24,7 @@ type metrics struct {
 	extensions   *prometheus.CounterVec
 	firstByte    *prometheus.HistogramVec
 	orgs         *orgMetrics
+	refused      *refusedCalls
 
 	mu     sync.RWMutex
 	series map[seriesKey]*series
@@ -32,7 +33,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
 	m := &metrics{
-		series: map[seriesKey]*series{}, orgs: newOrgMetrics(reg),
+		series: map[seriesKey]*series{}, orgs: newOrgMetrics(reg), refused: newRefusedCalls(reg),
 		holds: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_admissions_total",
 			Help: "Holds requested, by outcome: admitted, refused, never (larger than the whole limit), store_error.",

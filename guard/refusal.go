@@ -125,33 +125,6 @@ func (e *Refusal) LimitStates() []wire.LimitState {
 	return r.states(nil)
 }
 
-// Limit returns the id of the limit that refused, with the prefix "cap:" for a spend cap and
-// "request:" for a limit on requests.
-func (e *Refusal) Limit() string {
-	if e.ofRequests {
-		return "request:" + e.Binding.LimitID
-	}
-	if e.Cap != nil {
-		return "cap:" + e.Binding.LimitID
-	}
-	return e.Binding.LimitID
-}
-
-// CountRefusal counts, in the org's totals, that a limit refused a call or made it wait, and reports a
-// run that reached its budget. It does nothing unless err is a *Refusal.
-func (g *Guard) CountRefusal(err error, waits bool) {
-	var e *Refusal
-	if errors.As(err, &e) && e.ExceededError != nil && e.plan != nil {
-		g.budget.Refusals.Count(e.plan.Caller.Org.ID, e.plan.Caller.User, e.Limit(), waits)
-		if r := e.Run(); r != nil && g.runReached != nil && e.Final() && !e.Away && e.Binding.Metric == budget.Cost {
-			g.runReached(*r)
-		}
-	}
-}
-
-// CountLimit is CountRefusal for a call of which only this is known.
-func (g *Guard) CountLimit(org, user, limit string) { g.budget.Refusals.Count(org, user, limit, false) }
-
 // refusal adds advice to a hold's error if it is a refusal.
 func (p *Plan) refusal(err error) error {
 	var e *budget.ExceededError

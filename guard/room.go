@@ -68,17 +68,14 @@ func (p *Policy) Bounds(w Waiter) ([]budget.Limit, []budget.Cap, error) {
 const Endless = budget.Endless
 
 // Wait returns the limit that the call has to wait for, and the longest wait if no other
-// call takes its room; "" and 0 if there is none. A spend cap is called "cap" because its
-// id is for operators only. The wait is 0 if open calls may free the room at any moment.
-func (r *Room) Wait() (limit string, wait time.Duration) {
+// call takes its room; "" and 0 if there is none. The wait is 0 if open calls may free the
+// room at any moment.
+func (r *Room) Wait() (limit budget.Cause, wait time.Duration) {
 	if r == nil || r.refused == nil {
 		return "", 0
 	}
 	e := r.refused
-	limit = "limit:" + e.Binding.LimitID
-	if e.Cap != nil {
-		limit = "cap"
-	}
+	limit = (&Refusal{ExceededError: e}).Cause()
 	switch {
 	case e.Soon:
 		return limit, 0

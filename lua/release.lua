@@ -9,12 +9,13 @@
 --      8 result TTL ms  9-13 rpm tpm concurrency burst otpm (quota_limits)
 --      14 what waits because the provider failed: alone: the job, which counts the attempt; flow: as
 --      in ARGV 4, and the job counts the attempt; empty: nothing. apart: the job, because a brake
---      refused it  15 the limit that refused; empty: none
+--      refused it  15 the cause of the wait; empty: none  16 the time and cause as which the wait
+--      is counted; empty: it is not, or was counted before
 -- Reply "ok" | "lost" | "gone <state>" | "ended cancelled" if this call ended it
 local pool, key = pool_keys(), KEYS[24]
 local given, id, token, kind, park_us, used, try, result_ms = unpack(ARGV, 1, 8)
 local LIMITS_AT = 9 -- start of the limits in ARGV
-local failed, limit = unpack(ARGV, 14, 15)
+local failed, cause, wait = unpack(ARGV, 14, 16)
 local rec = redis.call('HGET', pool.claimed, id)
 local flag = claim_flag(rec, token)
 local state, released, tries, absent = unpack(redis.call('HMGET', key, 'state', 'released', 'tries', 'absent'))
@@ -42,9 +43,10 @@ local subject = subjects_of(org, user, lane)[kinds[kind] or 8]
 admitted(pool, now, org, user, lane, subject) -- the probe is over; its subject is parked again
 if subject then
   park(pool, subject, till)
-  if limit ~= '' then redis.call('HSET', pool.fair, 'by ' .. subject, limit) end
+  if cause ~= '' then redis.call('HSET', pool.fair, 'by ' .. subject, cause) end
 end
-if limit ~= '' then redis.call('HSET', key, 'limit', limit) end
+if cause ~= '' then redis.call('HSET', key, 'limit', cause) end
+if wait ~= '' then redis.call('HSET', key, 'wait', wait) end
 if failed ~= '' and failed ~= 'apart' then redis.call('HINCRBY', key, 'retries', '1') end
 if failed == 'alone' or failed == 'apart' then
   redis.call('HSET', key, 'again', int(till))

@@ -125,9 +125,8 @@ func noRoom(err error) *wire.Error {
 		return wire.ServiceUnavailable("The server could not buffer this call (its temporary directory is full or not "+
 			"writable)", roomAgain, err)
 	}
-	return wire.Overloaded(fmt.Sprintf("Calls in progress have used up %s of this proxy, or your organization's share "+
-		"of it. Retry in a moment",
-		full.Setting), roomAgain)
+	return wire.ServiceUnavailable(fmt.Sprintf("Calls in progress have used up %s of this proxy, or your organization's "+
+		"share of it. Retry in a moment", full.Setting), roomAgain, err)
 }
 
 // dropBody releases a request that was sent or queued.

@@ -104,6 +104,7 @@ func (c *callHandler) once(x *request, r *http.Request, plan *guard.Plan, wish p
 		return c.defer202(x, job, wish)
 	}
 	c.metrics.again.WithLabelValues("rejoined").Inc()
+	x.rejoins(job)
 	return c.attend(x, r, job, wish)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
@@ -39,7 +38,7 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 		if waits {
 			tellPlace(v.exchange.Header(), at)
 		}
-		v.countRefusal(at)
+		v.exchange.outlast(v.job, at)
 		return v.end(wire.RateLimited(fmt.Sprintf("%s. Its place in the queue is reserved for %d s: repeat the same "+
 			"request or its Idempotency-Key. The job is %s",
 			late, int(kept.Seconds()), v.job.ID), time.Second))
@@ -50,7 +49,7 @@ func (v *waitingCaller) giveUp(ctx context.Context) error {
 	if err == nil && began {
 		return v.run(ctx)
 	}
-	v.countRefusal(at)
+	v.exchange.outlast(v.job, at)
 	return v.end(wire.RateLimited(late+" and is still over the limit", time.Second))
 }
 
@@ -60,7 +59,7 @@ func (v *waitingCaller) missDeadline(ctx context.Context) error {
 	if err == nil && began {
 		return v.run(ctx)
 	}
-	v.countRefusal(queue.Place{})
+	v.exchange.outlast(v.job, queue.Place{})
 	return v.end(queue.DeadlinePassed())
 }
 
@@ -81,30 +80,6 @@ func (v *waitingCaller) expire(ctx context.Context) (began bool, err error) {
 // claimedAgain is when a caller whose wait is over checks again whether its claimed job started: a
 // worker can also put it back into the queue, and nothing announces that.
 const claimedAgain = time.Second
-
-// countRefusal counts a wait that ended without an answer if it was for a limit.
-func (v *waitingCaller) countRefusal(at queue.Place) {
-	v.calls.countOutlasted(v.exchange, v.job, at)
-}
-
-// countOutlasted is countRefusal for a call that does not wait, because it would be in vain.
-func (c *callHandler) countOutlasted(x *request, job *queue.Job, at queue.Place) {
-	limit := job.Limit
-	if at.WaitingFor != "" {
-		id, ok := strings.CutPrefix(at.WaitingFor, "limit:")
-		switch {
-		case ok:
-			limit = id
-		case at.WaitingFor != "cap":
-			limit = "" // the provider's quota
-		}
-	}
-	x.limit = byProvider
-	if limit != "" {
-		x.limit = limit
-		c.opts.Guard.CountLimit(job.Org, job.User, limit)
-	}
-}
 
 // errGoesOn means that there is no place to reserve, but an answer to wait for.
 var errGoesOn = errors.New("the job has an answer, or is about to")

@@ -70,7 +70,7 @@ func (jh *jobHandler) view(ctx context.Context, j *queue.Job) jobView {
 
 // place adds the place of a waiting job.
 func (v *jobView) place(at queue.Place) {
-	v.Ahead, v.WaitingFor = &at.Ahead, at.WaitingFor
+	v.Ahead, v.WaitingFor = &at.Ahead, at.Cause.Public()
 	if at.ETA >= 0 {
 		seconds := wholeSeconds(at.ETA)
 		v.ETA = &seconds

@@ -14,6 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -74,7 +75,11 @@ func (x *request) offerRaise(e *wire.Error) *wire.Error {
 	if !wire.OverLimit(e.Status) || x.caller.Org == nil || !x.may(raiseScope) {
 		return e
 	}
-	limit, _ := x.caller.RaisableLimit(x.limitedBy(), x.may(raiseOrgScope))
+	cause := x.refusing().Cause
+	if cause.Kind() != budget.CauseLimit {
+		return e
+	}
+	limit, _ := x.caller.RaisableLimit(cause.Name(), x.may(raiseOrgScope))
 	if limit == nil {
 		return e
 	}

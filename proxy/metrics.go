@@ -16,7 +16,6 @@ type metrics struct {
 	again        *prometheus.CounterVec
 	kept         prometheus.Counter
 	authFailures prometheus.Counter
-	limited      *limited
 	latency      *latency
 
 	mu      sync.RWMutex
@@ -26,7 +25,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
 	return &metrics{
-		answers: map[answerKey]*series{}, limited: newLimited(reg), latency: newLatency(reg),
+		answers: map[answerKey]*series{}, latency: newLatency(reg),
 		requests: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_proxy_requests_total",
 			Help: "Requests answered, by route and HTTP status (499: the caller disconnected).",

@@ -26,14 +26,14 @@ func (c *callHandler) placeOf(ctx context.Context, j *queue.Job) (queue.Place, e
 
 // tellPlace writes the place of a waiting job to the headers.
 func tellPlace(h http.Header, at queue.Place) {
-	if at.WaitingFor == "" { // it is not waiting
+	if at.Cause == "" { // it is not waiting
 		return
 	}
 	h.Set(headerAhead, strconv.Itoa(at.Ahead))
 	if at.ETA >= 0 {
 		h.Set(headerETA, (time.Duration(wholeSeconds(at.ETA)) * time.Second).String())
 	}
-	h.Set(headerWaitingFor, at.WaitingFor)
+	h.Set(headerWaitingFor, at.Cause.Public())
 }
 
 // comment formats the place as a line that readers of event streams ignore.
@@ -42,7 +42,7 @@ func comment(at queue.Place) string {
 	if at.ETA >= 0 {
 		eta = strconv.FormatInt(wholeSeconds(at.ETA), 10)
 	}
-	return fmt.Sprintf(": waiting position=%d eta=%s for=%s\n", at.Ahead+1, eta, at.WaitingFor)
+	return fmt.Sprintf(": waiting position=%d eta=%s for=%s\n", at.Ahead+1, eta, at.Cause.Public())
 }
 
 // maxLooks bounds the concurrent lookups of callers' places. While thousands wait, the others get
@@ -60,7 +60,7 @@ func (v *waitingCaller) look(ctx context.Context) (queue.Place, bool) {
 		return queue.Place{}, false
 	}
 	at, err := c.placeOf(ctx, v.job)
-	return at, err == nil && at.WaitingFor != ""
+	return at, err == nil && at.Cause != ""
 }
 
 // bearsComments reports whether a caller's client is known to skip comments in an event stream:

@@ -71,7 +71,8 @@ type request struct {
 	limits    []wire.LimitState // to report unless the answer reports those of a call; see tellLimits
 	slow      bool              // the body was too slow, which net/http reports as a disconnected caller
 	err       error
-	limit     string // what a wait in the queue ended for, if it ended with 429
+	wait      *guard.RefusedCall // as which the wait of the call is counted; nil if it is not
+	outlasted *guard.RefusedCall // why a wait ended with a refusal; nil if none did
 }
 
 func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *request {
@@ -205,7 +206,6 @@ func (x *request) fail(err error) {
 	x.noteLimits(err)
 	if exceeded, ok := errors.AsType[*guard.Refusal](err); ok {
 		exceeded.Tell(x.Header())
-		x.server.guard.CountRefusal(err, false)
 	}
 	e := x.offerRaise(x.server.refusal(err, x.plan)).ForAgent(x.request.Header).For(x.wire)
 	if e.Limit != nil {
@@ -217,25 +217,6 @@ func (x *request) fail(err error) {
 	x.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	x.WriteHeader(e.Status)
 	_, _ = x.Write(body)
-}
-
-// refusing returns the limit of the org that refused a call; "cap" for a spend cap, whose details
-// are not for the org, and "" for none.
-func refusing(err error) string {
-	if err == nil {
-		return ""
-	}
-	var exceeded *guard.Refusal
-	var braked *guard.BrakedError
-	switch {
-	case errors.As(err, &braked):
-		return "brake:" + braked.Brake
-	case !errors.As(err, &exceeded) || exceeded.ExceededError == nil:
-		return ""
-	case exceeded.Cap != nil:
-		return "cap"
-	}
-	return exceeded.Binding.LimitID
 }
 
 // planRecord is the part of a plan that the access record needs.
@@ -306,8 +287,8 @@ func (x *request) record() {
 	if x.call != nil && x.call.Cache != "" {
 		attrs = append(attrs, slog.String("cache", x.call.Cache))
 	}
-	if limit := refusing(x.err); limit != "" {
-		attrs = append(attrs, slog.String("limit", limit))
+	if c := x.refusing(); c.Cause != "" {
+		attrs = append(attrs, slog.String("cause", string(c.Cause)))
 	}
 	if j := x.ended; j != nil {
 		attrs = append(attrs, slog.String("outcome", string(j.State)), slog.Int64("cost_nano_usd", int64(j.Charged)))
@@ -327,5 +308,5 @@ func (x *request) record() {
 	x.server.log.LogAttrs(x.request.Context(), slog.LevelInfo, "call", attrs...)
 	x.traceEnd(status)
 	x.server.metrics.answered(x.route, status, took)
-	x.countLimited(status)
+	x.countRefused()
 }

@@ -81,5 +81,9 @@ func (v *waitingCaller) refuseStopped(ctx context.Context) error {
 	if err != nil {
 		v.calls.opts.Log.Warn("job of a stopped org not ended, the queue will end it", "job", v.job.ID, "err", err)
 	}
+	x := v.exchange
+	refused := guard.Refusing(stopped, x.caller, nil)
+	refused.Model, refused.Endpoint = v.job.Model, string(v.job.Endpoint)
+	x.outlasted = &refused
 	return v.end(stopped.Public())
 }

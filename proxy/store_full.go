@@ -43,10 +43,12 @@ func noMemory(full *capacity.FullError) *wire.Error {
 	if full.Org {
 		whose, field = "Your organization has used up its share of the store's memory", "memory_org_share"
 	}
-	return wire.RateLimited(fmt.Sprintf(
+	e := wire.RateLimited(fmt.Sprintf(
 		"%s (queue.%s). End runs, settle holds, delete files, or wait until records expire: those of batches are kept for "+
 			"31 days",
 		whose, field), fullRest)
+	e.Err = full
+	return e
 }
 
 // fullRest is when to retry creating a batch.

@@ -34,7 +34,7 @@ func (x *request) traceEnd(status int) {
 	if x.asked.model != "" {
 		x.span.String("gen_ai.request.model", x.asked.model)
 	}
-	x.span.String("llmguard.refused_by", refusing(x.err))
+	x.span.String("llmguard.refused_by", x.refusing().Cause.Public())
 	x.span.String("llmguard.job", x.job)
 	if x.replayed {
 		x.span.Bool("llmguard.replayed", true)

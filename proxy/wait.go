@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/tracing"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -125,13 +126,16 @@ func (c *callHandler) wait(x *request, r *http.Request, plan *guard.Plan, wish p
 	turn := max(x.left(patience), putTurn) // so that a caller whose patience is short gets a place, too
 	job.Deadline = x.arrived.Add(max(patience, time.Since(x.arrived)+turn) + deadlineSlack)
 	wish.order(job)
-	if refused, ok := errors.AsType[*guard.Refusal](why); ok {
-		job.Limit = refused.Limit()
+	waits := guard.Refusing(why, x.caller, plan)
+	if why == nil { // other calls of the user wait
+		waits.Cause = plan.PoolCause()
 	}
+	waits.At = time.Now()
+	job.Cause, job.WaitCause, job.WaitAt = waits.Cause, waits.Cause, waits.At
 	if err := c.put(r.Context(), x, job, plan.Request.Body, turn); err != nil {
 		return err
 	}
-	c.opts.Guard.CountRefusal(why, true)
+	x.waits(job, waits)
 	x.noteLimits(why)
 	x.call, x.job = nil, job.ID
 	if err := c.outlasted(r.Context(), x, job, max(x.left(patience), 0)); err != nil {
@@ -156,8 +160,8 @@ func (c *callHandler) outlasted(ctx context.Context, x *request, job *queue.Job,
 		return nil
 	}
 	at, err := c.placeOf(ctx, job)
-	if err != nil || at.WaitingFor == "" {
-		at.WaitingFor = "pool:" + job.Pool
+	if err != nil || at.Cause == "" {
+		at.Cause = budget.NewCause(budget.CausePool, job.Pool)
 	}
 	at.Ahead, at.ETA = ahead, eta
 	ended, err := c.opts.Queue.Expire(ctx, job.Org, job.ID)
@@ -166,7 +170,7 @@ func (c *callHandler) outlasted(ctx context.Context, x *request, job *queue.Job,
 	}
 	refusal := wire.RateLimited(
 		fmt.Sprintf("About %d calls are ahead of this one, so it cannot start before its caller's timeout", ahead), eta)
-	c.countOutlasted(x, job, at)
+	x.outlast(job, at)
 	tellPlace(refusal.Header, at)
 	return refusal
 }

@@ -246,7 +246,7 @@ func (v *waitingCaller) finish() error {
 			return v.end(unreadable(err))
 		}
 		if job.State == queue.Expired && job.Class == queue.Interactive && !job.ByDeadline {
-			v.countRefusal(queue.Place{})
+			v.exchange.outlast(v.job, queue.Place{})
 			return v.end(wire.RateLimited("The call waited as long as it may and is still over the limit", time.Second))
 		}
 		return v.end(jobError(job))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/tasks"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -96,7 +97,10 @@ type Verdict struct {
 	Kind  Kind          `json:"kind"`
 	Wait  time.Duration `json:"wait,omitempty"`  // for Park, Requeue, Retry and Rest
 	Scope Scope         `json:"scope,omitempty"` // for Park
-	Limit string        `json:"limit,omitempty"` // for Park: the limit that refused
+	// Cause is why the job waits; empty if it waits for nothing in particular.
+	Cause budget.Cause `json:"limit,omitempty"`
+	// WaitAt is since when its wait is counted; zero if it is not, or was counted before.
+	WaitAt time.Time `json:"wait_at,omitzero"`
 	// Status and Error are recorded as the outcome for Done, Fail and Cancel. Status is the HTTP
 	// status of the answer.
 	Status int         `json:"status,omitempty"`
@@ -256,7 +260,7 @@ func (c *Claim) release(ctx context.Context, v Verdict, tries string) error {
 	case v.Failed:
 		how = "flow"
 	}
-	args = append(args, how, v.Limit)
+	args = append(args, how, string(v.Cause), waitText(v.Cause, v.WaitAt))
 	reply, err := c.q.scripts.eval(ctx, "release", releaseScript, c.p.with(jobKey(c.p.ID, c.id)), args...)
 	switch {
 	case err != nil:

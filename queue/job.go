@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
@@ -111,9 +112,10 @@ type Job struct {
 	// one may begin; it is meaningful only while the job waits.
 	Retries int
 	Again   time.Time
-	// Limit is the limit that last made the job wait; a spend cap has the prefix
-	// "cap:".
-	Limit string
+	// Cause is what last made the job wait. WaitCause and WaitAt are the cause and time as
+	// which its wait is counted; empty and zero if it is not.
+	Cause, WaitCause budget.Cause
+	WaitAt           time.Time
 	// Created, Deadline (the end of waiting), Started (of the latest attempt) and
 	// Finished are on Redis's clock; zero if not reached.
 	Created, Deadline, Started, Finished time.Time
@@ -177,7 +179,8 @@ func (j *Job) given() ([]any, error) {
 		{"notice", j.Notice},
 		{"trace", j.Trace},
 		{"origin", j.Origin},
-		{"limit", j.Limit},
+		{"limit", string(j.Cause)},
+		{"wait", waitText(j.WaitCause, j.WaitAt)},
 	} {
 		if field[1] != "" {
 			given = append(given, field[0], field[1])
@@ -211,12 +214,13 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 		Labels: ledger.Labels(h["labels"]), Run: ledger.RunPath(h["run"]), Batch: h["batch"],
 		Trace: h["trace"], Priority: lanePriority(h["lane"]), ByDeadline: h["seq"] > "1" && h["seq"] < "9",
 		State: State(h["state"]), Code: h["code"], Attempt: int(n("attempt")), Tries: int(n("tries")),
-		Retries: int(n("retries")), Again: instant(h["again"]), Limit: h["limit"],
+		Retries: int(n("retries")), Again: instant(h["again"]), Cause: budget.ParseCause(h["limit"]),
 		Created: instant(h["created"]), Deadline: instant(h["deadline"]),
 		Started: instant(h["started"]), Finished: instant(h["finished"]),
 		Charged: pricing.Nano(n(before)), Status: int(n("status")),
 		Replay: h["replay"], Origin: h["origin"], Version: int(n("v")), Bytes: n("bytes"), member: memberOf(id, h),
 	}
+	j.WaitCause, j.WaitAt = parseWait(h["wait"])
 	if j.Version > schemaVersion {
 		return nil, fmt.Errorf("%w: job %s has version %d, this program knows %d", ErrNewer, id, j.Version, schemaVersion)
 	}
@@ -237,6 +241,19 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 		}
 	}
 	return j, nil
+}
+
+// waitText is the text of a job's WaitAt, in microseconds, and WaitCause; empty if it has none.
+func waitText(c budget.Cause, at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return strconv.FormatInt(at.UnixMicro(), 10) + " " + string(c)
+}
+
+func parseWait(text string) (budget.Cause, time.Time) {
+	at, cause, _ := strings.Cut(text, " ")
+	return budget.Cause(cause), instant(at)
 }
 
 // lanePriority returns the priority of a lane: see lua/rings.lua. Jobs that an older version put have

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -30,8 +29,8 @@ func (q *Queue) Position(ctx context.Context, j *Job) (ahead int, eta time.Durat
 type position struct {
 	ahead        int
 	turn, parked time.Duration
-	by           string // the limit that parked it, as Place.WaitingFor; empty if none did
-	gone         bool   // the job does not wait
+	by           budget.Cause // what parked it; empty if nothing did
+	gone         bool         // the job does not wait
 }
 
 func (r *reader) position(ctx context.Context, j *Job) (position, error) {
@@ -56,11 +55,8 @@ func (r *reader) position(ctx context.Context, j *Job) (position, error) {
 	jobs, _ := strconv.ParseInt(w[0], 10, 64)
 	tokens, _ := strconv.ParseInt(w[1], 10, 64)
 	at := position{ahead: int(jobs), turn: max(p.drainTime(jobs, tokens), micros(w[2])), parked: micros(w[3])}
-	switch {
-	case strings.HasPrefix(w[4], "cap:"):
-		at.by = "cap"
-	case w[4] != "-":
-		at.by = "limit:" + w[4]
+	if w[4] != "-" {
+		at.by = budget.ParseCause(w[4])
 	}
 	return at, nil
 }
@@ -72,10 +68,10 @@ type Place struct {
 	// provider's quota and the time at which its limits have room for its hold. It is
 	// negative if time alone does not free that room.
 	ETA time.Duration
-	// WaitingFor names the later of the two: "limit:<id>", "cap" for a spend cap of all
-	// orgs, or "pool:<id>".
-	WaitingFor string
-	Room       *guard.Room // nil if its limits are no longer known
+	// Cause is what it waits for, the later of the two: a limit, a spend cap, a stop, the
+	// provider or its quota. It is empty if the job does not wait.
+	Cause budget.Cause
+	Room  *guard.Room // nil if its limits are no longer known
 }
 
 // Rooms returns the state of the limits of a waiting call; Guard.Room implements it.
@@ -99,15 +95,15 @@ func (q *Queue) Place(ctx context.Context, rooms Rooms, j *Job) (Place, error) {
 	} else if at.gone {
 		return Place{Room: room}, nil
 	}
-	place := Place{Ahead: at.ahead, ETA: max(at.turn, at.parked), WaitingFor: "pool:" + j.Pool, Room: room}
+	place := Place{Ahead: at.ahead, ETA: max(at.turn, at.parked), Cause: budget.NewCause(budget.CausePool, j.Pool), Room: room}
 	limit, wait := room.Wait()
 	switch {
 	case wait >= guard.Endless:
-		place.ETA, place.WaitingFor = -1, limit
+		place.ETA, place.Cause = -1, limit
 	case limit != "" && max(wait, at.parked) >= at.turn:
-		place.ETA, place.WaitingFor = max(place.ETA, wait), limit
+		place.ETA, place.Cause = max(place.ETA, wait), limit
 	case at.by != "" && at.parked >= at.turn: // it has room again, and one of its jobs finds out
-		place.WaitingFor = at.by
+		place.Cause = at.by
 	}
 	return place, nil
 }

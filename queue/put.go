@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -22,6 +23,17 @@ type FullError struct {
 	// RetryAfter is the time the quota needs for the waiting jobs; 0 means never, see
 	// Final.
 	RetryAfter time.Duration
+}
+
+// Cause returns what is full.
+func (e *FullError) Cause() budget.Cause {
+	switch e.Scope {
+	case "memory":
+		return budget.NewCause(budget.CauseMemory, budget.MemoryStore)
+	case "org_memory":
+		return budget.NewCause(budget.CauseMemory, budget.MemoryOrg)
+	}
+	return budget.NewCause(budget.CauseQueue, e.Scope)
 }
 
 // TooLarge refuses a call that waiting cannot help, because it alone exceeds what the

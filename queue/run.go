@@ -96,7 +96,7 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
 	}
 	if err != nil {
-		return failed(err)
+		return r.noted(c.Job, failed(err), err, guard.Refusing(err, guard.Caller{}, nil))
 	}
 	if plan.Caller.Org.KeepStarted && c.Job.Tries > 0 {
 		return failed(endError("interrupted"))
@@ -111,16 +111,40 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	call, err := r.g.Run(ctx, plan, r.attempt(c, plan, q), &claimOutput{claim: c})
 	if call == nil {
 		v := refused(c.Job, err, org, before)
-		if v.Kind == Fail || v.Kind == Park && v.Limit != c.Job.Limit { // once per limit, not per turn
-			r.g.CountRefusal(err, v.Kind == Park)
-		}
-		return v
+		return r.noted(c.Job, v, err, guard.Refusing(err, plan.Caller, plan))
 	}
 	if unsent := (*unsentError)(nil); errors.As(err, &unsent) {
 		return unsent.verdict
 	}
 	v := q.used(r.verdict(ctx, c, call, err), call)
 	r.record(ctx, c, call, v, err)
+	return r.noted(c.Job, v, err, call.Refusing(err))
+}
+
+// noted counts a job that was refused, or that has to wait for the first time, and returns the verdict with the cause.
+func (r *runner) noted(j *Job, v Verdict, err error, c guard.RefusedCall) Verdict {
+	c.ID, c.Job, c.Org, c.User, c.Key = j.CallID, j.ID, j.Org, j.User, j.Key
+	c.Model, c.Endpoint, c.Run = j.Model, string(j.Endpoint), string(j.Run)
+	switch v.Kind {
+	case Fail:
+		c.Before, c.Since = j.WaitCause, j.WaitAt
+		if v.Error != nil {
+			c.Status = v.Error.Status
+		}
+		if c.Cause != "" {
+			r.g.Refused(c)
+		}
+	case Park, Requeue, Retry, Rest:
+		if c.Cause == "" || errors.Is(err, quota.ErrStale) { // this process was too busy
+			break
+		}
+		v.Cause = c.Cause
+		if j.WaitCause == "" {
+			v.WaitAt = time.Now()
+			c.At, c.Waited, c.Status = v.WaitAt, true, 0
+			r.g.Refused(c)
+		}
+	}
 	return v
 }
 
@@ -220,7 +244,7 @@ func refused(j *Job, err error, org *orgRun, before int) Verdict {
 		return failed(exceeded.Public())
 	}
 	if exceeded.OfRun() { // without a park, because other runs of the user may have room
-		return Verdict{Kind: Requeue, Wait: soonPark, Unused: true, Limit: exceeded.Limit()}
+		return Verdict{Kind: Requeue, Wait: soonPark, Unused: true}
 	}
 	scope, rest := RestOf(exceeded.Limits(), exceeded.ExceededError)
 	running, ended := org.now()
@@ -230,7 +254,7 @@ func refused(j *Job, err error, org *orgRun, before int) Verdict {
 	case exceeded.Soon && running == 0:
 		rest = min(rest, alonePark)
 	}
-	return Verdict{Kind: Park, Scope: scope, Wait: rest, Unused: true, Limit: exceeded.Limit()}
+	return Verdict{Kind: Park, Scope: scope, Wait: rest, Unused: true}
 }
 
 // RestOf returns what a refusal of a job under these limits holds back, and for how long.

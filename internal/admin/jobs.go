@@ -208,7 +208,7 @@ func (h *jobHandler) place(c *call, q *queue.Queue, j *queue.Job, l *JobLine) er
 		return err
 	}
 	l.Ahead = &at.Ahead
-	l.WaitingFor = at.WaitingFor
+	l.WaitingFor = at.Cause.Public()
 	if at.ETA >= 0 {
 		seconds := int64((at.ETA + time.Second - 1) / time.Second)
 		l.ETA = &seconds

@@ -16,6 +16,15 @@ var refusalPeriod = []parameter{
 	{name: "to", text: "Before this time (RFC 3339); default: now", kind: Period},
 }
 
+// refusalFilter selects refused calls.
+var refusalFilter = []parameter{
+	orgsParameter,
+	{name: "user", text: "Only those of this user", help: "only this user"},
+	{name: "key", text: "Only those of this key", help: "only this key"},
+	{name: "cause", text: "Only those with this cause, such as limit:daily, or a kind of cause: limit, cap, requests, brake, " +
+		"stop, run, pool, queue, memory or provider", help: "only this cause, such as limit:daily, or kind of cause, such as brake"},
+}
+
 var reasonParameter = parameter{name: "reason", text: "Reason, for the audit"}
 
 // table returns all routes.

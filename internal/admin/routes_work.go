@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/llmguard/llmguard/budget/ledger"
@@ -308,19 +309,34 @@ func (s *Server) spendingRoutes() []Operation {
 
 		{
 			Name: "listRefusals", Method: http.MethodGet, Path: "/refusals",
-			Summary: "Count the calls that limits refused or delayed, by user and limit",
-			Query: append([]parameter{
-				orgsParameter,
-				{name: "user", text: "Only those of this user", help: "only this user"},
+			Summary: "Count the calls that were refused or delayed, by user, key and cause",
+			Query: slices.Concat(refusalFilter, []parameter{
 				{name: "by", text: "hour: also by hour for the last 14 days, and by UTC day before that"},
-			}, refusalPeriod...),
+			}, refusalPeriod),
 			Answer: page[Refusal]{}, serve: s.usage.listRefusals,
 			Commands: []Command{{
-				Use: "limits refusals", Short: "Show the users whose calls limits refused or delayed", Hide: []string{"by"},
-				Long: "Counts calls by user and limit: calls refused because of a limit, and calls that waited for it. A call that waits for\n" +
-					"several limits counts once for each. Counts are hourly for 14 days, before that daily (UTC).",
-				Example: "limits refusals --from 12h\nlimits refusals --org acme --user alice --from 7d -o json",
-				None:    "no calls refused or delayed by a limit since {from} UTC",
+				Use: "limits refusals", Short: "Show the users whose calls were refused or delayed, and by what", Hide: []string{"by"},
+				Long: "Counts calls by user, key and cause: calls that were refused, and calls that waited and were not refused later. The\n" +
+					"cause is a limit, spend cap, brake, stop or run, the queue, memory, or the provider. A call that waits counts once,\n" +
+					"for the first cause. Counts are hourly for 14 days, before that daily (UTC).",
+				Example: "limits refusals --from 12h\nlimits refusals --org acme --user alice --from 7d -o json\n" +
+					"limits refusals --cause brake",
+				None: "no calls refused or delayed since {from} UTC",
+			}},
+		},
+		{
+			Name: "listRefusedCalls", Method: http.MethodGet, Path: "/refusals/calls",
+			Summary: "List the calls of the last day that were refused or delayed, newest first",
+			Query: slices.Concat(refusalFilter, []parameter{
+				{name: "limit", text: "Maximum number, 1 to 1000; default: 50"},
+			}, refusalPeriod),
+			Answer: page[RefusedCall]{}, serve: s.usage.listRefusedCalls,
+			Commands: []Command{{
+				Use: "limits refused-calls", Short: "List the calls that were refused or delayed in the last day",
+				Long: "Lists calls, newest first, with the id that the caller got and the cause. At most 1 MiB for each org and a day is kept,\n" +
+					"and at most 300 calls a second, the newest of each user and cause; `llmguard limits refusals` has exact counts.",
+				Example: "limits refused-calls --org acme --user alice\nlimits refused-calls --cause provider --from 1h -o json",
+				None:    "no calls refused or delayed since {from} UTC",
 			}},
 		},
 

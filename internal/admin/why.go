@@ -83,7 +83,7 @@ func (h *whyHandler) complete(c *call, w *Why) error {
 		return err
 	}
 	w.Refusals = []Refusal{}
-	day := refusalFilter{user: w.User, from: c.start.Add(-24 * time.Hour), to: c.start.Add(time.Hour)}
+	day := refusalQuery{RefusalFilter: budget.RefusalFilter{User: w.User}, from: c.start.Add(-24 * time.Hour), to: c.start.Add(time.Hour)}
 	list, err := h.usage.refusalsOf(c, w.Org, day)
 	w.Refusals = append(w.Refusals, list...)
 	w.Commands = []string{}

@@ -138,10 +138,18 @@ func (t *turn) prepare(ctx context.Context, e entry) (plan *guard.Plan, refused 
 		err = plan.Check()
 	}
 	if err != nil {
-		t.r.opts.Guard.CountRefusal(err, false)
+		t.countRefused(e, err, guard.Refusing(err, caller, plan))
 		return nil, public(err), nil
 	}
 	return plan, nil, nil
+}
+
+// countRefused counts a line that is refused for good.
+func (t *turn) countRefused(e entry, err error, c guard.RefusedCall) {
+	c.ID, c.Job, c.Status = t.parts.callID(e.customID), t.b.ID, public(err).Status
+	if c.Cause != "" {
+		t.r.opts.Guard.Refused(c)
+	}
 }
 
 // put turns a line into a job. A refusal counts as the line's result. A full queue is
@@ -155,7 +163,9 @@ func (t *turn) put(ctx context.Context, e entry) (refused *wire.Error, err error
 	var full *queue.FullError
 	switch {
 	case errors.As(err, &full) && full.RetryAfter <= 0:
-		return full.Final(""), nil
+		refused = full.Final("")
+		t.countRefused(e, refused, guard.Refusing(err, plan.Caller, plan))
+		return refused, nil
 	case errors.As(err, &full):
 		t.full = time.Now().Add(min(full.RetryAfter, fullRest))
 		return nil, nil

@@ -210,7 +210,7 @@ func (f *filling) line(ctx context.Context, e entry) (refused *wire.Error, err e
 		f.full = true
 		return nil, nil
 	case errors.As(err, &refusal) && refusal.Final():
-		t.r.opts.Guard.CountRefusal(err, false)
+		t.countRefused(e, err, guard.Refusing(err, plan.Caller, plan))
 		return refusal.Public(), nil
 	case errors.As(err, &refusal):
 		f.full, f.wait = true, refusal.Binding.Wait

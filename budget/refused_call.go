@@ -1,0 +1,262 @@
+package budget
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/redisconn"
+)
+
+// RefusedCallLife is how long a refused call is recorded.
+const RefusedCallLife = 24 * time.Hour
+
+const (
+	// refusedCallBytes is the most that the records of an org take in Redis. The oldest are dropped first.
+	refusedCallBytes = 1 << 20
+	// refusedCallsAtOnce is how many calls of an org are recorded in one write.
+	refusedCallsAtOnce = 300
+	refusedCallText    = 100 // bytes of each text of a record
+	// refusedCallOverhead is about what Redis needs for a record in addition to its text.
+	refusedCallOverhead = 250
+	refusedCallPage     = 200
+	refusedCalls        = "refused"
+	refusedTimes        = "refused-at"
+)
+
+// RefusedCall is one call that was refused or had to wait.
+type RefusedCall struct {
+	// ID is the id that the caller got, Job the id of the call's job, if it has one.
+	ID  string `json:"id"`
+	Job string `json:"job,omitempty"`
+	// At is when it was refused or began to wait; zero means now.
+	At       time.Time `json:"at"`
+	User     string    `json:"user"`
+	Key      string    `json:"key"`
+	Model    string    `json:"model,omitempty"`
+	Endpoint string    `json:"endpoint,omitempty"`
+	Cause    Cause     `json:"cause"`
+	// Waited means that the call had to wait and was not refused later. Status is the answer's, 0 if it waited.
+	Waited bool `json:"waited,omitempty"`
+	Status int  `json:"status,omitempty"`
+	// Needed and Left are what the call needed and what the cause had left, in the unit of Metric; the metric is
+	// empty if the cause has none.
+	Metric Metric `json:"metric,omitempty"`
+	Needed int64  `json:"needed,omitempty"`
+	Left   int64  `json:"left,omitempty"`
+	// Wait is when it could have run, counted from At; 0 if that is not known.
+	Wait time.Duration `json:"wait,omitempty"`
+	// Run is the path of the call's run; empty if it has none.
+	Run string `json:"run,omitempty"`
+
+	// Before is, for a refused call, the cause as which its wait was counted at Since. The call is then no longer
+	// counted as waited.
+	Before Cause     `json:"-"`
+	Since  time.Time `json:"-"`
+}
+
+// encode returns the record, with texts of bounded length.
+func (c RefusedCall) encode() string {
+	for _, text := range []*string{&c.Job, &c.User, &c.Key, &c.Model, &c.Endpoint, &c.Run, (*string)(&c.Cause)} {
+		*text = strings.ToValidUTF8((*text)[:min(len(*text), refusedCallText)], "")
+	}
+	text, _ := json.Marshal(c) // nothing in it can fail
+	return string(text)
+}
+
+// RefusalFilter selects refused calls. Empty fields select all.
+type RefusalFilter struct {
+	User, Key string
+	Cause     string // see Cause.Matches
+}
+
+// Matches reports whether the filter selects calls of a key with a cause.
+func (f RefusalFilter) Matches(user, key string, c Cause) bool {
+	return (f.User == "" || f.User == user) && (f.Key == "" || f.Key == key) && c.Matches(f.Cause)
+}
+
+// callKind is what calls have in common of which one is as good as another.
+type callKind struct {
+	user  string
+	cause Cause
+}
+
+// recentCalls are calls to be recorded. Of a flood it has the newest of each user and cause.
+type recentCalls struct {
+	list   []RefusedCall
+	newest map[callKind]int // index in list
+}
+
+func (r *recentCalls) add(c RefusedCall) {
+	kind := callKind{c.User, c.Cause}
+	at, known := r.newest[kind]
+	switch {
+	case len(r.list) < refusedCallsAtOnce:
+		at = len(r.list)
+		r.list = append(r.list, c)
+	case !known:
+		at = slices.IndexFunc(r.list, func(one RefusedCall) bool {
+			newest := &r.list[r.newest[callKind{one.User, one.Cause}]]
+			return newest.ID != one.ID
+		})
+		if at < 0 {
+			return
+		}
+	}
+	r.list[at], r.newest[kind] = c, at
+}
+
+// callRecords admits records of calls to the memory of Redis. It is used by one goroutine at a time.
+type callRecords struct {
+	memory *capacity.Memory // nil: no bound
+	log    *slog.Logger
+	orgs   map[string]*recordedBytes
+	warned time.Time
+}
+
+// recordedBytes is what the records of an org take, as last seen, and what was admitted for them.
+type recordedBytes struct {
+	size, admitted int64
+	at             time.Time
+}
+
+const (
+	// admitStep is in how large parts the memory for records is admitted, and admitEvery how often.
+	admitStep  = 64 << 10
+	admitEvery = time.Hour
+	// warnEvery is how often it is logged that there is no memory.
+	warnEvery = time.Minute
+)
+
+// admitted returns the arguments of the script for calls: none if there is no memory for them.
+func (m *callRecords) admitted(ctx context.Context, org string, calls []RefusedCall) []any {
+	args := make([]any, 0, 3*len(calls))
+	bytes := int64(0)
+	for _, c := range calls {
+		text := c.encode()
+		bytes += int64(len(text)) + refusedCallOverhead
+		args = append(args, c.ID, c.At.UnixMicro(), text)
+	}
+	if err := m.admit(ctx, org, bytes); err != nil {
+		if time.Since(m.warned) > warnEvery {
+			m.warned = time.Now()
+			m.log.Warn("refused calls counted but not recorded", "org", org, "calls", len(calls), "err", err)
+		}
+		return nil
+	}
+	return args
+}
+
+func (m *callRecords) admit(ctx context.Context, org string, more int64) error {
+	if m.memory == nil || more == 0 {
+		return nil
+	}
+	if m.orgs == nil {
+		m.orgs = map[string]*recordedBytes{}
+	}
+	seen := m.orgs[org]
+	if seen == nil {
+		seen = &recordedBytes{}
+		m.orgs[org] = seen
+	}
+	need := min((seen.size+more+admitStep-1)/admitStep*admitStep, refusedCallBytes)
+	if need <= seen.admitted && time.Since(seen.at) < admitEvery {
+		return nil
+	}
+	err := m.memory.Reserve(ctx, org, org+" "+refusedCalls, capacity.Bytes{Written: need}, RefusedCallLife+admitEvery)
+	if err == nil {
+		seen.admitted, seen.at = need, time.Now()
+	}
+	return err
+}
+
+// written notes the script's reply.
+func (m *callRecords) written(org, reply string) {
+	if n, err := strconv.ParseInt(reply, 10, 64); err == nil && m.orgs[org] != nil {
+		m.orgs[org].size = n
+	}
+}
+
+// Calls returns at most n of the org's calls that were refused or waited in [from, to) and match the filter, newest
+// first. They are recorded for a day, as far as there is memory; of very many in a second only some are.
+func (r *Refusals) Calls(
+	ctx context.Context, org string, f RefusalFilter, from, to time.Time, n int,
+) ([]RefusedCall, error) {
+	ids, err := r.rdb.ZRangeByScore(ctx, ledger.Key(org, refusedTimes), redisconn.Between{
+		Min: strconv.FormatInt(from.UnixMicro(), 10), Max: "(" + strconv.FormatInt(to.UnixMicro(), 10),
+	}).Result()
+	if err != nil {
+		return nil, storeError("read refused calls", err)
+	}
+	slices.Reverse(ids)
+	var out []RefusedCall
+	for page := range slices.Chunk(ids, refusedCallPage) {
+		calls, err := r.read(ctx, org, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range calls {
+			if len(out) < n && f.Matches(c.User, c.Key, c.Cause) {
+				out = append(out, c)
+			}
+		}
+		if len(out) == n {
+			break
+		}
+	}
+	return out, nil
+}
+
+// Call returns the org's call with an id, or with a job with that id; nil if none is recorded.
+func (r *Refusals) Call(ctx context.Context, org, id string) (*RefusedCall, error) {
+	calls, err := r.read(ctx, org, []string{id})
+	if err != nil || len(calls) > 0 {
+		return first(calls), err
+	}
+	if !strings.HasPrefix(id, "job_") {
+		return nil, nil
+	}
+	now := r.clock.now()
+	all, err := r.Calls(ctx, org, RefusalFilter{}, now.Add(-2*RefusedCallLife), now.Add(time.Hour), refusedCallBytes)
+	for i := range all {
+		if all[i].Job == id {
+			return &all[i], nil
+		}
+	}
+	return nil, err
+}
+
+// read returns the recorded calls with these ids.
+func (r *Refusals) read(ctx context.Context, org string, ids []string) ([]RefusedCall, error) {
+	texts, err := r.rdb.HMGet(ctx, ledger.Key(org, refusedCalls), ids...).Result()
+	if err != nil {
+		return nil, storeError("read refused calls", err)
+	}
+	var out []RefusedCall
+	for i, one := range texts {
+		text, ok := one.(string)
+		if !ok || ids[i] == "" {
+			continue
+		}
+		c := RefusedCall{}
+		if err := json.Unmarshal([]byte(text), &c); err != nil {
+			return nil, fmt.Errorf("budget: refused call %s: %w", ids[i], err)
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+func first(calls []RefusedCall) *RefusedCall {
+	if len(calls) == 0 {
+		return nil
+	}
+	return &calls[0]
+}

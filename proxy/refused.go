@@ -1,0 +1,89 @@
+package proxy
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/queue"
+)
+
+// refusing describes how the request was refused. The cause is empty if it was not, or if only its worker knows.
+func (x *request) refusing() guard.RefusedCall {
+	switch {
+	case x.outlasted != nil:
+		return *x.outlasted
+	case x.job != "":
+		return guard.RefusedCall{}
+	case x.call != nil:
+		return x.call.Refusing(x.err)
+	}
+	return guard.Refusing(x.err, x.caller, x.plan)
+}
+
+// countRefused counts the request if it was refused, also inside a stream. A worker counts the refusals of its jobs.
+func (x *request) countRefused() {
+	if x.status == 0 || errors.Is(x.err, guard.ErrGone) || x.job != "" && x.outlasted == nil {
+		return // the caller left, or the job's end is counted
+	}
+	c := x.refusing()
+	if x.request.Method == http.MethodGet && c.Cause.Kind() != budget.CauseRequests { // no call
+		c.Cause = ""
+	}
+	c.ID, c.Job, c.At = x.id, x.job, time.Now()
+	public, ok := errors.AsType[*wire.Error](x.err)
+	switch {
+	case x.status >= http.StatusBadRequest:
+		c.Status = x.status
+	case ok:
+		c.Status = public.Status
+	}
+	if c.Cause == "" && !wire.OverLimit(c.Status) {
+		return
+	}
+	if x.wait != nil {
+		c.Before, c.Since = x.wait.Cause, x.wait.At
+	}
+	x.server.guard.Refused(c)
+}
+
+// waits counts that the call begins to wait as a job.
+func (x *request) waits(job *queue.Job, c guard.RefusedCall) {
+	c.ID, c.Job, c.Waited = x.id, job.ID, true
+	x.wait = &c
+	x.server.guard.Refused(c)
+}
+
+// rejoins counts that a repetition of a call waits for its job, whose first caller was refused.
+func (x *request) rejoins(job *queue.Job) {
+	if job.State != queue.Queued || job.Class != queue.Interactive {
+		return
+	}
+	c := refusingJob(job)
+	c.At = time.Now()
+	x.waits(job, c)
+}
+
+// refusingJob describes a job that waits for what made it wait last.
+func refusingJob(job *queue.Job) guard.RefusedCall {
+	cause := job.Cause
+	if cause == "" {
+		cause = budget.NewCause(budget.CausePool, job.Pool)
+	}
+	return guard.RefusedCall{Org: job.Org, RefusedCall: budget.RefusedCall{
+		User: job.User, Key: job.Key, Model: job.Model, Endpoint: string(job.Endpoint), Run: string(job.Run), Cause: cause,
+	}}
+}
+
+// outlast notes that a call is refused because it would wait, or has waited, too long for a job at its place.
+func (x *request) outlast(job *queue.Job, at queue.Place) {
+	c := refusingJob(job)
+	if at.Cause != "" {
+		c.Cause = at.Cause
+		c.Wait = max(at.ETA, 0)
+	}
+	x.outlasted = &c
+}
