@@ -2,6 +2,8 @@ package budget
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/llmguard/llmguard/budget/ledger"
@@ -72,6 +74,9 @@ func (c Cause) Name() string {
 func (c Cause) Matches(filter string) bool {
 	return filter == "" || filter == c.Kind() || filter == string(c)
 }
+
+// CauseKinds returns the kinds of causes, sorted.
+func CauseKinds() []string { return slices.Sorted(maps.Keys(causeTexts)) }
 
 // Public returns the cause for callers, who must not learn which spend cap of all orgs it is.
 func (c Cause) Public() string {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -12,8 +13,8 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// refused returns the sums of alice's refusals and waits at the limit.
-func (r *rig) refused(limit string) (refused, waited int64) {
+// refusals returns the counts of acme.
+func (r *rig) refusals() []budget.Refused {
 	r.t.Helper()
 	if err := r.store.Refusals.Write(r.t.Context()); err != nil {
 		r.t.Fatal(err)
@@ -22,12 +23,26 @@ func (r *rig) refused(limit string) (refused, waited int64) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	for _, one := range list {
-		if one.User == "alice" && one.Limit == limit {
+	return list
+}
+
+// refused returns how many of alice's calls were refused and waited for a cause.
+func (r *rig) refused(cause budget.Cause) (refused, waited int64) {
+	for _, one := range r.refusals() {
+		if one.User == "alice" && one.Key == "k1" && one.Cause == cause {
 			refused, waited = refused+one.Refused, waited+one.Waited
 		}
 	}
 	return refused, waited
+}
+
+// counted waits until these numbers of alice's calls are counted for a cause.
+func (r *rig) counted(cause budget.Cause, refused, waited int64) {
+	r.t.Helper()
+	r.until(fmt.Sprintf("%s has refused %d and delayed %d", cause, refused, waited), func() bool {
+		gotRefused, gotWaited := r.refused(cause)
+		return gotRefused == refused && gotWaited == waited
+	})
 }
 
 // parkedUntil returns when a subject parked by a limit wakes; zero if nothing is parked.
@@ -70,19 +85,14 @@ func TestRefusalsAndWaitsAreCounted(t *testing.T) {
 	for range 3 {
 		r.chat(prompt("hi", `"max_tokens":5`)).fails(t, 429, "rate_limit_exceeded")
 	}
-	if refused, waited := r.refused("calls"); refused != 3 || waited != 0 {
-		t.Errorf("%d refused, %d waited; want 3, 0", refused, waited)
-	}
+	r.counted("limit:calls", 3, 0)
 	r.org.OverLimit = "wait"
 	a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "respond-async")
 	var job struct{ ID string }
 	if err := json.Unmarshal([]byte(a.body), &job); err != nil || a.status != http.StatusAccepted {
 		t.Fatalf("got status %d, %s; want 202", a.status, a.body)
 	}
-	r.await("the wait is counted", func() bool {
-		_, waited := r.refused("calls")
-		return waited == 1
-	})
+	r.counted("limit:calls", 3, 1)
 	for range 2 {
 		var before time.Time
 		r.await("the job is parked", func() bool { before = r.parkedUntil(); return before.After(time.Now().Add(20 * time.Second)) })
@@ -91,9 +101,7 @@ func TestRefusalsAndWaitsAreCounted(t *testing.T) {
 		}
 		r.await("it is refused again", func() bool { return r.parkedUntil().After(before) })
 	}
-	if refused, waited := r.refused("calls"); refused != 3 || waited != 1 {
-		t.Errorf("after more turns %d refused, %d waited; want 3, 1", refused, waited)
-	}
+	r.counted("limit:calls", 3, 1)
 	if err := r.store.Reset(t.Context(), calls, ledger.Call{Org: "acme", User: "alice"}); err != nil {
 		t.Fatal(err)
 	}
@@ -111,9 +119,7 @@ func TestRefusalsAndWaitsAreCounted(t *testing.T) {
 	if by, again := a.header.Get(headerWaitingFor), a.header.Get("Retry-After"); by != "limit:calls" || again == "" {
 		t.Errorf("a call behind the job is told %q and %q, want limit:calls and when to retry", by, again)
 	}
-	if refused, waited := r.refused("calls"); refused != 4 || waited != 2 {
-		t.Errorf("with the call behind the job %d refused, %d waited; want 4, 2", refused, waited)
-	}
+	r.counted("limit:calls", 4, 1)
 	if err := r.store.Void(t.Context(), held); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 )
 
@@ -329,19 +330,19 @@ func TestAParkNamesItsLimit(t *testing.T) {
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	e.put(e.job("p", "acme", "ann", Async, 1))
 	waiting := e.put(e.job("p", "acme", "ann", Async, 1))
-	waits := func(want string) {
+	waits := func(want budget.Cause) {
 		t.Helper()
 		j, err := e.Job(ctx, "acme", waiting.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		at, err := e.Place(ctx, func(context.Context, guard.Waiter) (*guard.Room, error) { return nil, nil }, j)
-		if err != nil || at.WaitingFor != want {
-			t.Errorf("got %q, %v; want %q", at.WaitingFor, err, want)
+		if err != nil || at.Cause != want {
+			t.Errorf("got %q, %v; want %q", at.Cause, err, want)
 		}
 	}
 	waits("pool:p")
-	refused := Verdict{Kind: Park, Wait: 10 * time.Second, Unused: true, Limit: "usd"}
+	refused := Verdict{Kind: Park, Wait: 10 * time.Second, Unused: true, Cause: "limit:usd"}
 	if err := e.claim("p", 1)[0].release(ctx, refused, "0"); err != nil {
 		t.Fatal(err)
 	}
