@@ -45,10 +45,10 @@ func Org() Dashboard {
 			`sum by (org, outcome) (rate(llmguard_guard_org_admissions_total` + ofOrg + `[$__rate_interval]))`,
 			"{{org}} {{outcome}}",
 		})
-	b.graph("429 responses", "By the limit that refused. _provider: its rate limit. _queue: it is full.", "reqps", true,
+	b.graph("Refused calls", "By cause: a limit, spend cap, brake, stop, run, the queue, memory, or the provider.", "reqps", true,
 		query{
-			`sum by (org, limit) (rate(llmguard_proxy_rate_limited_total` + ofOrg + `[$__rate_interval]))`,
-			"{{org}} {{limit}}",
+			`sum by (org, cause) (rate(llmguard_guard_refused_calls_total` + ofOrg + `[$__rate_interval]))`,
+			"{{org}} {{cause}}",
 		})
 	return dashboard("llmguard-org", "llmguard / org",
 		"Spending of an org and usage of its limits. For users, see the console or `llmguard usage`: metrics have no "+

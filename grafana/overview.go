@@ -92,10 +92,10 @@ func limits(b *builder) {
 			`sum by (limit, mode) (rate(llmguard_budget_refusals_total` + from + `[$__rate_interval]))`,
 			"{{limit}} ({{mode}})",
 		})
-	b.graph("429 responses by limit", "By org and limit. _provider: its rate limit. _queue: it is full.", "reqps", true,
+	b.graph("Refused calls", "By org and cause: a limit, spend cap, brake, stop, run, the queue, memory, or the provider.", "reqps", true,
 		query{
-			`sum by (org, limit) (rate(llmguard_proxy_rate_limited_total` + from + `[$__rate_interval]))`,
-			"{{org}} {{limit}}",
+			`sum by (org, cause) (rate(llmguard_guard_refused_calls_total` + from + `[$__rate_interval]))`,
+			"{{org}} {{cause}}",
 		})
 	b.graph("Spend caps used", "Used share of each spend cap. Without a provider it is the cap of the deployment. "+
 		"At 100% calls of all orgs wait.", "percentunit", false,

@@ -30,7 +30,8 @@ func (p *Plan) traceHold(span tracing.Span, err error) {
 	switch {
 	case err == nil:
 	case errors.As(err, &exceeded):
-		span.String("llmguard.refused_by", exceeded.Binding.LimitID)
+		cause := (&Refusal{ExceededError: exceeded}).Cause()
+		span.String("llmguard.refused_by", cause.Public())
 		span.Int("llmguard.wait_ms", exceeded.Binding.Wait.Milliseconds())
 	default:
 		span.Fail("store_unavailable")

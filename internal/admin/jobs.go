@@ -41,7 +41,7 @@ type JobLine struct {
 	StartBy *time.Time `json:"deadline"`
 	Ahead   *int       `json:"ahead,omitempty"`
 	ETA     *int64     `json:"eta_seconds,omitempty"`
-	// WaitingFor is limit:<id>, cap or pool:<id>.
+	// WaitingFor is a cause, such as limit:<id> or pool:<id>, or cap.
 	WaitingFor string       `json:"waiting_for,omitempty"`
 	Estimate   pricing.Nano `json:"estimated_nano_usd"`
 	Charged    pricing.Nano `json:"charged_nano_usd"`

@@ -250,6 +250,9 @@ func (w *Why) waits(l *JobLine) {
 		w.WaitsFor = "quota"
 		const text = "It waits for its turn at the provider's quota in pool %s, %s (%s). Its limits have capacity."
 		w.Reason = fmt.Sprintf(text, name, until, place)
+	case l.WaitingFor != "":
+		w.WaitsFor = kind
+		w.Reason = fmt.Sprintf("%s It continues %s (%s).", budget.Cause(l.WaitingFor).Text(), until, place)
 	default:
 		w.Reason = "It is about to start."
 	}

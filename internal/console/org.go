@@ -27,8 +27,8 @@ type userLine struct {
 	Today    spent
 	Month    spent
 	Tightest *budget.Status
-	Refused  int64 // calls that limits refused in the last 24 hours
-	Waited   int64 // calls that a limit delayed
+	Refused  int64 // calls that were refused in the last 24 hours
+	Waited   int64 // calls that were delayed and not refused
 }
 
 type orgView struct {
@@ -74,7 +74,7 @@ func (c *Console) org(v *visit) error {
 		Today: past.Today(o.ID, whole), Month: past.Month(o.ID, whole), reading: past.reading,
 	}
 	view.Overrides, view.Brakes, view.Stopped = v.overrides(o.ID, ""), v.brakes(o.ID), v.stopped(o.ID)
-	view.Refusals, view.Refused = v.refusals(o.ID)
+	view.Refusals, view.Refused = v.refusals(o.ID, "")
 	if view.Month.Known {
 		view.Models = past.month(o.ID, byModel)
 		view.Models = view.Models[:min(len(view.Models), 12)]
@@ -128,12 +128,25 @@ func (v *visit) brakes(org string) []admin.FiredBrake {
 	return all
 }
 
-// refusals returns what the org's limits refused in the last 24 hours; false if that could not
-// be read.
-func (v *visit) refusals(org string) ([]admin.Refusal, bool) {
-	q := url.Values{"org": {org}, "from": {v.o.Now().Add(-24 * time.Hour).UTC().Format(time.RFC3339)}}
-	all, wrong := list[admin.Refusal](v, "/refusals?"+q.Encode(), "The refusals could not be read.")
+// refusals counts the calls of an org, or of one of its users, that were refused or delayed in the last 24 hours;
+// false if that could not be read.
+func (v *visit) refusals(org, user string) ([]admin.Refusal, bool) {
+	all, wrong := list[admin.Refusal](v, "/refusals?"+v.lastDay(org, user).Encode(), "The refusals could not be read.")
 	return all, wrong == ""
+}
+
+// refusedCalls returns the newest calls that refusals counts.
+func (v *visit) refusedCalls(org, user string) []admin.RefusedCall {
+	all, _ := list[admin.RefusedCall](v, "/refusals/calls?"+v.lastDay(org, user).Encode(), "")
+	return all
+}
+
+func (v *visit) lastDay(org, user string) url.Values {
+	q := url.Values{"org": {org}, "from": {v.o.Now().Add(-24 * time.Hour).UTC().Format(time.RFC3339)}}
+	if user != "" {
+		q.Set("user", user)
+	}
+	return q
 }
 
 // each adds the limits that count groups, users, keys and addresses separately.
@@ -210,6 +223,9 @@ type userView struct {
 	Keys      []keyLine
 	Overrides []admin.Override
 	Entries   []ledger.Entry           // newest first
+	Refusals  []admin.Refusal          // of the last 24 hours, largest first
+	Refused   bool                     // Refusals could be read
+	Calls     []admin.RefusedCall      // the newest of Refusals
 	usedUp    map[string]time.Duration // of the limits
 	reading
 	Problem string // why the API did not return the keys
@@ -261,6 +277,8 @@ func (c *Console) user(v *visit) error {
 		}
 	}
 	v.keysOf(past, &view)
+	view.Refusals, view.Refused = v.refusals(o.ID, id)
+	view.Calls = v.refusedCalls(o.ID, id)
 	view.Overrides = v.overrides(o.ID, id)
 	view.Source = v.source(o.ID, id)
 	var err error

@@ -64,7 +64,7 @@ func (m *Model) columnsOf(tab Tab) []column {
 	if m.snap.filtered() {
 		return slices.Concat(names, recent, []column{spark}, limit)
 	}
-	whole := []column{right("today", 0), spark, right("waiting", 0), right("refused", 0)}
+	whole := []column{right("today", 0), spark, right("waiting", 0), right("refused", 0), left("by", 2).ifAny()}
 	return slices.Concat(names, recent, whole, limit)
 }
 
@@ -162,7 +162,7 @@ func (m *Model) spenderRow(s *Spender, tab Tab) row {
 		r.cells = append(r.cells, spark(s.Spark))
 	} else {
 		r.cells = append(r.cells, figures.USD(s.Today), spark(s.Spark), about+figures.Compact(s.Waiting),
-			figures.Compact(s.Refused))
+			figures.Compact(s.Refused), escape.Text(string(s.RefusedBy)))
 	}
 	if len(s.Limits) == 0 {
 		r.cells = append(r.cells, "", "", "", "", "")

@@ -51,7 +51,7 @@ type orgState struct {
 	read    map[string]bool // LedgerIDs of the entries that the next sample reads again
 	partial bool
 	users   map[string]pricing.Nano // what each was charged today, as last read
-	refused map[string]int64        // calls of each user refused by limits today
+	refused map[string]refusals     // of each user, today
 	next    time.Time               // when today's sums may be read again
 	ends    ends
 }
@@ -126,12 +126,31 @@ func (s *Sampler) read(ctx context.Context, org string) (*orgState, error) {
 	return state, nil
 }
 
-// readRefused reads what limits refused today.
+// refusals counts refused calls by cause.
+type refusals map[budget.Cause]int64
+
+// sum returns the number of calls and the cause of most of them.
+func (r refusals) sum() (n int64, most budget.Cause) {
+	for _, cause := range slices.Sorted(maps.Keys(r)) {
+		n += r[cause]
+		if most == "" || r[cause] > r[most] {
+			most = cause
+		}
+	}
+	return n, most
+}
+
+// readRefused reads what was refused today.
 func (s *Sampler) readRefused(ctx context.Context, org string, state *orgState, now time.Time) error {
 	list, err := s.books.Refusals.List(ctx, org, now.UTC().Truncate(24*time.Hour), now.Add(time.Hour))
-	state.refused = map[string]int64{}
+	state.refused = map[string]refusals{}
 	for _, r := range list {
-		state.refused[r.User] += r.Refused
+		if state.refused[r.User] == nil {
+			state.refused[r.User] = refusals{}
+		}
+		if r.Refused > 0 {
+			state.refused[r.User][r.Cause] += r.Refused
+		}
 	}
 	return err
 }

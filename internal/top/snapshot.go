@@ -5,6 +5,7 @@ package top
 import (
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
@@ -65,9 +66,10 @@ type Spender struct {
 	// Waiting counts its waiting jobs and callers, except in pools that are in
 	// Snapshot.Uncounted.
 	Waiting int64 `json:"waiting"`
-	// Refused counts the calls that limits refused today (UTC).
-	Refused int64   `json:"refused_today"`
-	Limits  []Limit `json:"limits"` // fullest first; only for the users with the highest cost, and the selected one
+	// Refused counts the calls that were refused today (UTC), RefusedBy is the cause of most of them.
+	Refused   int64        `json:"refused_today"`
+	RefusedBy budget.Cause `json:"refused_by,omitempty"`
+	Limits    []Limit      `json:"limits"` // fullest first; only for the users with the highest cost, and the selected one
 
 	call ledger.Call // one of a group
 }

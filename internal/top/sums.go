@@ -38,12 +38,16 @@ func (o *orgState) addTo(snap *Snapshot, id string, from *Source) {
 		}
 		a.org.Today += cost
 	}
-	for name, n := range o.refused {
+	all := refusals{}
+	for name, by := range o.refused {
 		if u := a.user(name, !filtered); u != nil {
-			u.Refused = n
+			u.Refused, u.RefusedBy = by.sum()
 		}
-		a.org.Refused += n
+		for cause, n := range by {
+			all[cause] += n
+		}
 	}
+	a.org.Refused, a.org.RefusedBy = all.sum()
 	snap.Today += a.org.Today
 	snap.Partial = snap.Partial || o.partial
 	if filtered && len(a.users) == 0 {
