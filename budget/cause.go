@@ -26,6 +26,7 @@ const (
 	CauseProvider = "provider" // a provider that refused or failed
 )
 
+// Names that some kinds of causes have.
 const (
 	// StopAll is the name of the stop of all spending.
 	StopAll = "all"

@@ -92,7 +92,8 @@ func newRefusals(rdb redisconn.DB, r *runner, p *ledger.Pages, o Options) *Refus
 	return &Refusals{
 		runner: r, rdb: rdb, clock: r.clock, pages: p, log: o.Log, life: o.RollupLife,
 		lines:  map[refusalLine]*refusalCount{},
-		recent: map[string]*recentCalls{}, process: rand.Text()[:12], records: callRecords{memory: o.Memory, log: o.Log},
+		recent: map[string]*recentCalls{}, process: rand.Text()[:12],
+		records: callRecords{memory: o.Memory, log: o.Log, sizes: map[string]int64{}},
 	}
 }
 

@@ -52,7 +52,7 @@ type RefusedCall struct {
 	Needed int64  `json:"needed,omitempty"`
 	Left   int64  `json:"left,omitempty"`
 	// Wait is when it could have run, counted from At; 0 if that is not known.
-	Wait time.Duration `json:"wait,omitempty"`
+	Wait time.Duration `json:"wait_ns,omitempty"`
 	// Run is the path of the call's run; empty if it has none.
 	Run string `json:"run,omitempty"`
 
@@ -74,7 +74,8 @@ func (c RefusedCall) encode() string {
 // RefusalFilter selects refused calls. Empty fields select all.
 type RefusalFilter struct {
 	User, Key string
-	Cause     string // see Cause.Matches
+	Cause     string    // see Cause.Matches
+	From, To  time.Time // in [From, To)
 }
 
 // Matches reports whether the filter selects calls of a key with a cause.
@@ -117,80 +118,49 @@ func (r *recentCalls) add(c RefusedCall) {
 type callRecords struct {
 	memory *capacity.Memory // nil: no bound
 	log    *slog.Logger
-	orgs   map[string]*recordedBytes
+	sizes  map[string]int64 // bytes of the records of orgs, as last seen
 	warned time.Time
 }
 
-// recordedBytes is what the records of an org take, as last seen, and what was admitted for them.
-type recordedBytes struct {
-	size, admitted int64
-	at             time.Time
-}
-
-const (
-	// admitStep is in how large parts the memory for records is admitted, and admitEvery how often.
-	admitStep  = 64 << 10
-	admitEvery = time.Hour
-	// warnEvery is how often it is logged that there is no memory.
-	warnEvery = time.Minute
-)
+// warnEvery is how often it is logged that there is no memory for records.
+const warnEvery = time.Minute
 
 // admitted returns the arguments of the script for calls: none if there is no memory for them.
 func (m *callRecords) admitted(ctx context.Context, org string, calls []RefusedCall) []any {
 	args := make([]any, 0, 3*len(calls))
-	bytes := int64(0)
+	bytes := m.sizes[org]
 	for _, c := range calls {
 		text := c.encode()
 		bytes += int64(len(text)) + refusedCallOverhead
 		args = append(args, c.ID, c.At.UnixMicro(), text)
 	}
-	if err := m.admit(ctx, org, bytes); err != nil {
-		if time.Since(m.warned) > warnEvery {
-			m.warned = time.Now()
-			m.log.Warn("refused calls counted but not recorded", "org", org, "calls", len(calls), "err", err)
-		}
-		return nil
+	if m.memory == nil || len(calls) == 0 {
+		return args
 	}
-	return args
-}
-
-func (m *callRecords) admit(ctx context.Context, org string, more int64) error {
-	if m.memory == nil || more == 0 {
-		return nil
-	}
-	if m.orgs == nil {
-		m.orgs = map[string]*recordedBytes{}
-	}
-	seen := m.orgs[org]
-	if seen == nil {
-		seen = &recordedBytes{}
-		m.orgs[org] = seen
-	}
-	need := min((seen.size+more+admitStep-1)/admitStep*admitStep, refusedCallBytes)
-	if need <= seen.admitted && time.Since(seen.at) < admitEvery {
-		return nil
-	}
-	err := m.memory.Reserve(ctx, org, org+" "+refusedCalls, capacity.Bytes{Written: need}, RefusedCallLife+admitEvery)
+	all := capacity.Bytes{Written: min(bytes, refusedCallBytes)}
+	err := m.memory.Reserve(ctx, org, org+" "+refusedCalls, all, RefusedCallLife)
 	if err == nil {
-		seen.admitted, seen.at = need, time.Now()
+		return args
 	}
-	return err
+	if time.Since(m.warned) > warnEvery {
+		m.warned = time.Now()
+		m.log.Warn("refused calls counted but not recorded", "org", org, "calls", len(calls), "err", err)
+	}
+	return nil
 }
 
 // written notes the script's reply.
 func (m *callRecords) written(org, reply string) {
-	if n, err := strconv.ParseInt(reply, 10, 64); err == nil && m.orgs[org] != nil {
-		m.orgs[org].size = n
+	if n, err := strconv.ParseInt(reply, 10, 64); err == nil {
+		m.sizes[org] = n
 	}
 }
 
-// Calls returns at most n of the org's calls that were refused or waited in [from, to) and match the filter, newest
-// first. They are recorded for a day, as far as there is memory; of very many in a second only some are.
-func (r *Refusals) Calls(
-	ctx context.Context, org string, f RefusalFilter, from, to time.Time, n int,
-) ([]RefusedCall, error) {
+// Calls returns at most n of the org's calls that were refused or waited and match the filter, which must have a To,
+// newest first. They are recorded for a day, as far as there is memory; of very many in a second only some are.
+func (r *Refusals) Calls(ctx context.Context, org string, f RefusalFilter, n int) ([]RefusedCall, error) {
 	ids, err := r.rdb.ZRangeByScore(ctx, ledger.Key(org, refusedTimes), redisconn.Between{
-		Min: strconv.FormatInt(from.UnixMicro(), 10), Max: "(" + strconv.FormatInt(to.UnixMicro(), 10),
+		Min: strconv.FormatInt(f.From.UnixMicro(), 10), Max: "(" + strconv.FormatInt(f.To.UnixMicro(), 10),
 	}).Result()
 	if err != nil {
 		return nil, storeError("read refused calls", err)
@@ -217,17 +187,12 @@ func (r *Refusals) Calls(
 // Call returns the org's call with an id, or with a job with that id; nil if none is recorded.
 func (r *Refusals) Call(ctx context.Context, org, id string) (*RefusedCall, error) {
 	calls, err := r.read(ctx, org, []string{id})
-	if err != nil || len(calls) > 0 {
-		return first(calls), err
+	if err == nil && len(calls) == 0 && strings.HasPrefix(id, "job_") {
+		calls, err = r.Calls(ctx, org, RefusalFilter{To: r.clock.now().Add(time.Hour)}, refusedCallBytes)
 	}
-	if !strings.HasPrefix(id, "job_") {
-		return nil, nil
-	}
-	now := r.clock.now()
-	all, err := r.Calls(ctx, org, RefusalFilter{}, now.Add(-2*RefusedCallLife), now.Add(time.Hour), refusedCallBytes)
-	for i := range all {
-		if all[i].Job == id {
-			return &all[i], nil
+	for i := range calls {
+		if c := &calls[i]; c.ID == id || c.Job == id {
+			return c, nil
 		}
 	}
 	return nil, err
@@ -252,11 +217,4 @@ func (r *Refusals) read(ctx context.Context, org string, ids []string) ([]Refuse
 		out = append(out, c)
 	}
 	return out, nil
-}
-
-func first(calls []RefusedCall) *RefusedCall {
-	if len(calls) == 0 {
-		return nil
-	}
-	return &calls[0]
 }

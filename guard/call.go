@@ -87,7 +87,7 @@ type Call struct {
 	Alias string
 	// Cache is "hit", "miss" or "skipped" for a call that uses the response cache.
 	Cache string
-	cut *Refusal // of more output; nil if there was none
+	cut   *Refusal // of more output; nil if there was none
 	// Without is set if the call was admitted without the store.
 	Without StoreFailure
 

@@ -22,13 +22,12 @@ type refusedCalls struct {
 	calls *prometheus.CounterVec
 
 	mu   sync.Mutex
-	orgs map[string]bool
 	seen map[[2]string]bool // org and cause
 }
 
 func newRefusedCalls(reg prometheus.Registerer) *refusedCalls {
 	return &refusedCalls{
-		orgs: map[string]bool{}, seen: map[[2]string]bool{},
+		seen: map[[2]string]bool{},
 		calls: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_refused_calls_total",
 			Help: "Calls and jobs that were refused, by org and cause, such as limit:daily, brake:wild-run, stop:acme, " +
@@ -38,17 +37,14 @@ func newRefusedCalls(reg prometheus.Registerer) *refusedCalls {
 	}
 }
 
+// count counts a call of an org, whose name is bounded.
 func (r *refusedCalls) count(org string, cause budget.Cause) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	org = cmp.Or(org, unknownOrg)
-	if !r.orgs[org] && len(r.orgs) >= maxOrgSeries {
-		org = otherOrgs
-	}
 	series := [2]string{org, cmp.Or(string(cause), otherCause)}
 	if !r.seen[series] && len(r.seen) >= maxCauseSeries {
 		series[1] = otherCause
 	}
-	r.orgs[org], r.seen[series] = true, true
+	r.seen[series] = true
 	r.calls.WithLabelValues(series[:]...).Inc()
 }

@@ -23,7 +23,11 @@ type RefusedCall struct {
 // org or a cause are only in the metrics.
 func (g *Guard) Refused(c RefusedCall) {
 	if !c.Waited {
-		g.metrics.refused.count(c.Org, c.Cause)
+		org := unknownOrg
+		if c.Org != "" {
+			org = g.metrics.orgs.of(c.Org).name
+		}
+		g.metrics.refused.count(org, c.Cause)
 	}
 	if c.Cause == "" || c.Org == "" {
 		return
@@ -111,8 +115,6 @@ func (c *Call) providerFailed(err error) bool {
 
 // causeOf returns why err refuses a call or makes it wait; empty if no rule and no provider does.
 func causeOf(err error, c Caller, p *Plan) budget.Cause {
-	var refused *Refusal
-	var braked *BrakedError
 	var stopped *StoppedError
 	var caused interface{ Cause() budget.Cause }
 	var noQuota *quota.BusyError
@@ -121,12 +123,10 @@ func causeOf(err error, c Caller, p *Plan) budget.Cause {
 	switch {
 	case err == nil:
 		return ""
+	case errors.As(err, &stopped) && !stopped.Everybody && c.Org != nil:
+		return budget.NewCause(budget.CauseStop, c.Org.ID)
 	case errors.As(err, &stopped):
-		return stopped.cause(c)
-	case errors.As(err, &braked):
-		return budget.NewCause(budget.CauseBrake, braked.Brake)
-	case errors.As(err, &refused) && refused.ExceededError != nil:
-		return refused.Cause()
+		return budget.NewCause(budget.CauseStop, budget.StopAll)
 	case errors.As(err, &caused):
 		return caused.Cause()
 	case p != nil && (errors.As(err, &noQuota) || errors.Is(err, quota.ErrStale)):
@@ -155,12 +155,8 @@ func memoryCause(err error) budget.Cause {
 	return ""
 }
 
-func (e *StoppedError) cause(c Caller) budget.Cause {
-	if e.Everybody || c.Org == nil {
-		return budget.NewCause(budget.CauseStop, budget.StopAll)
-	}
-	return budget.NewCause(budget.CauseStop, c.Org.ID)
-}
+// Cause returns the brake.
+func (e *BrakedError) Cause() budget.Cause { return budget.NewCause(budget.CauseBrake, e.Brake) }
 
 // Cause returns what refused.
 func (e *Refusal) Cause() budget.Cause {

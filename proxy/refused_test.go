@@ -12,6 +12,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -44,16 +45,20 @@ var refusals = []refusing{
 		r.chat(prompt("hi", five))
 		return r.chat(prompt("hi", five), "Prefer", "wait=1")
 	}},
-	{name: "limit, in a stream", cause: "limit:w", status: 402, limits: []budget.Limit{window(1_500_000, time.Hour)},
+	{
+		name: "limit, in a stream", cause: "limit:w", status: 402, limits: []budget.Limit{window(1_500_000, time.Hour)},
 		call: func(r *rig) answer {
 			r.org.Hold, r.org.GrowStep = "grow", 50
 			return r.chat(prompt("[fake: output=900]", `"stream":true`))
-		}},
-	{name: "limit, of a hold", cause: "limit:w", status: 402, limits: []budget.Limit{window(1_000_000, time.Hour)},
+		},
+	},
+	{
+		name: "limit, of a hold", cause: "limit:w", status: 402, limits: []budget.Limit{window(1_000_000, time.Hour)},
 		call: func(r *rig) answer {
 			r.scopes("calls", holdScope)
 			return r.call("POST", "/v1/holds", `{"cost_usd":"1"}`)
-		}},
+		},
+	},
 	{name: "spend cap", cause: "cap:everybody", status: 402, call: func(r *rig) answer {
 		r.capped(1)
 		return r.chat(prompt("hi", five))
@@ -77,7 +82,8 @@ var refusals = []refusing{
 		r.stopAll()
 		return r.chat(prompt("hi", five))
 	}},
-	{name: "stop, of a call that waits", cause: "stop:all", status: 403, limits: []budget.Limit{oneCall},
+	{
+		name: "stop, of a call that waits", cause: "stop:all", status: 403, limits: []budget.Limit{oneCall},
 		call: func(r *rig) answer {
 			r.chat(prompt("hi", five))
 			done := make(chan answer, 1)
@@ -85,8 +91,9 @@ var refusals = []refusing{
 			r.counted("limit:calls", 0, 1)
 			r.stopAll()
 			r.proxy.ObeyStops()
-			return <-done
-		}},
+			return redistest.Came(r.t, done)
+		},
+	},
 	{name: "pool, for good", cause: "pool:main", status: 402, pool: queue.Pool{TPM: 100}, call: func(r *rig) answer {
 		return r.chat(prompt("hi", `"max_tokens":1000`))
 	}},
@@ -193,7 +200,7 @@ func TestWaitsAreCountedOnce(t *testing.T) {
 	go func() { done <- r.chat(prompt("hi", five)) }()
 	r.counted("pool:main", 0, 1)
 	release()
-	a := <-done
+	a := redistest.Came(t, done)
 	if a.status != http.StatusOK {
 		t.Fatalf("got %d %s", a.status, a.body)
 	}

@@ -95,7 +95,9 @@ func (q *Queue) Place(ctx context.Context, rooms Rooms, j *Job) (Place, error) {
 	} else if at.gone {
 		return Place{Room: room}, nil
 	}
-	place := Place{Ahead: at.ahead, ETA: max(at.turn, at.parked), Cause: budget.NewCause(budget.CausePool, j.Pool), Room: room}
+	place := Place{
+		Ahead: at.ahead, ETA: max(at.turn, at.parked), Cause: budget.NewCause(budget.CausePool, j.Pool), Room: room,
+	}
 	limit, wait := room.Wait()
 	switch {
 	case wait >= guard.Endless:

@@ -28,28 +28,9 @@ type Refusal struct {
 
 // RefusedCall is one call that was refused or delayed.
 type RefusedCall struct {
-	At time.Time `json:"at" col:"at;second"`
-	// ID is the id that the caller got, Job the id of the call's job or batch, if it has one.
-	ID    string       `json:"id" col:"call"`
-	Job   string       `json:"job,omitempty"`
-	Org   string       `json:"org" col:"org"`
-	User  string       `json:"user" col:"user"`
-	Key   string       `json:"key" col:"key"`
-	Cause budget.Cause `json:"cause" col:"cause"`
-	// Reason says the cause in a sentence.
-	Reason string `json:"reason"`
-	// Waited means that the call had to wait and was not refused. Status is the answer's, 0 if it waited.
-	Waited   bool   `json:"waited"`
-	Status   int    `json:"status,omitempty" col:"status"`
-	Model    string `json:"model,omitempty" col:"model"`
-	Endpoint string `json:"endpoint,omitempty"`
-	Run      string `json:"run,omitempty"`
-	// Needed and Left are what the call needed and what the limit had left, in nano-USD, tokens or calls by Metric.
-	Metric budget.Metric `json:"metric,omitempty"`
-	Needed int64         `json:"needed,omitempty"`
-	Left   int64         `json:"left,omitempty"`
-	// RunsIn is in how many seconds, counted from At, it could run; null if that is not known.
-	RunsIn *int64 `json:"runs_in_seconds"`
+	Org string `json:"org"`
+	budget.RefusedCall
+	Reason string `json:"reason"` // the cause in a sentence
 }
 
 // listRefusedCalls returns the calls of a period that were refused or delayed, newest first.
@@ -58,7 +39,7 @@ func (h *usageHandler) listRefusedCalls(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	from, to, err := c.refusalPeriod()
+	f, err := c.refusalsIn()
 	if err != nil {
 		return nil, err
 	}
@@ -68,53 +49,36 @@ func (h *usageHandler) listRefusedCalls(c *call) (any, error) {
 	}
 	out := []RefusedCall{}
 	for _, org := range orgs {
-		list, err := h.opts.Budget.Refusals.Calls(c.r.Context(), org, refusalsIn(c), from, to, n)
+		list, err := h.opts.Budget.Refusals.Calls(c.r.Context(), org, f, n)
 		if err != nil {
 			return nil, err
 		}
-		for i := range list {
-			out = append(out, refusedCallOf(org, &list[i]))
+		for _, one := range list {
+			out = append(out, RefusedCall{org, one, one.Cause.Text()})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b RefusedCall) int { return b.At.Compare(a.At) })
 	return listOf(out[:min(n, len(out))]), nil
 }
 
-func refusedCallOf(org string, r *budget.RefusedCall) RefusedCall {
-	out := RefusedCall{
-		At: r.At, ID: r.ID, Job: r.Job, Org: org, User: r.User, Key: r.Key, Cause: r.Cause, Reason: r.Cause.Text(),
-		Waited: r.Waited, Status: r.Status, Model: r.Model, Endpoint: r.Endpoint, Run: r.Run, Metric: r.Metric,
-		Needed: r.Needed, Left: r.Left,
-	}
-	if r.Wait > 0 {
-		wait := int64((r.Wait + time.Second - 1) / time.Second)
-		out.RunsIn = &wait
-	}
-	return out
-}
-
-// refusalsIn reads which refusals a request asks for.
-func refusalsIn(c *call) budget.RefusalFilter {
+// refusalsIn reads which refusals a request asks for, by default those of the last 25 hours.
+func (c *call) refusalsIn() (f budget.RefusalFilter, err error) {
 	q := c.r.URL.Query()
-	return budget.RefusalFilter{User: q.Get("user"), Key: q.Get("key"), Cause: q.Get("cause")}
-}
-
-// refusalPeriod reads the period of a request, which is the last 25 hours by default.
-func (c *call) refusalPeriod() (from, to time.Time, err error) {
-	from, to, err = c.period()
+	f = budget.RefusalFilter{User: q.Get("user"), Key: q.Get("key"), Cause: q.Get("cause")}
+	f.From, f.To, err = c.period()
 	if err != nil {
-		return from, to, err
+		return f, err
 	}
-	if to.IsZero() {
-		to = c.start.Add(time.Hour) // allows for clock differences
+	if f.To.IsZero() {
+		f.To = c.start.Add(time.Hour) // allows for clock differences
 	}
-	if from.IsZero() {
-		from = to.Add(-25 * time.Hour)
+	if f.From.IsZero() {
+		f.From = f.To.Add(-25 * time.Hour)
 	}
-	if !from.Before(to) || to.Sub(from) > ledger.MostDays*24*time.Hour {
-		return from, to, invalid("from", "from and to must span at most %d days", ledger.MostDays)
+	if !f.From.Before(f.To) || f.To.Sub(f.From) > ledger.MostDays*24*time.Hour {
+		return f, invalid("from", "from and to must span at most %d days", ledger.MostDays)
 	}
-	return from, to, nil
+	return f, nil
 }
 
 // listRefusals adds up refusals in the UTC hours of a period, largest first.
@@ -123,7 +87,7 @@ func (h *usageHandler) listRefusals(c *call) (any, error) {
 	if by := q.Get("by"); by != "" && by != "hour" {
 		return nil, invalid("by", "by must be hour or omitted")
 	}
-	from, to, err := c.refusalPeriod()
+	f, err := c.refusalsIn()
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +97,7 @@ func (h *usageHandler) listRefusals(c *call) (any, error) {
 	}
 	out := []Refusal{}
 	for _, org := range orgs {
-		list, err := h.refusalsOf(c, org, refusalQuery{refusalsIn(c), q.Get("by") == "hour", from, to})
+		list, err := h.refusalsOf(c, org, f, q.Get("by") == "hour")
 		if err != nil {
 			return nil, err
 		}
@@ -148,16 +112,9 @@ func (h *usageHandler) listRefusals(c *call) (any, error) {
 	return listOf(out), nil
 }
 
-// refusalQuery selects which refusals to add up.
-type refusalQuery struct {
-	budget.RefusalFilter
-	byHour   bool
-	from, to time.Time
-}
-
-// refusalsOf returns the refusals of one org.
-func (h *usageHandler) refusalsOf(c *call, org string, f refusalQuery) ([]Refusal, error) {
-	list, err := h.opts.Budget.Refusals.List(c.r.Context(), org, f.from, f.to)
+// refusalsOf adds up the refusals of one org, by the hour if byHour is set.
+func (h *usageHandler) refusalsOf(c *call, org string, f budget.RefusalFilter, byHour bool) ([]Refusal, error) {
+	list, err := h.opts.Budget.Refusals.List(c.r.Context(), org, f.From, f.To)
 	if err != nil {
 		return nil, err
 	}
@@ -172,13 +129,13 @@ func (h *usageHandler) refusalsOf(c *call, org string, f refusalQuery) ([]Refusa
 			continue
 		}
 		at := name{user: r.User, key: r.Key, cause: r.Cause}
-		if f.byHour {
+		if byHour {
 			at.begin = r.Begin
 		}
 		sum := sums[at]
 		if sum == nil {
 			sum = &Refusal{Org: org, User: r.User, Key: r.Key, Cause: r.Cause, First: r.First, Last: r.Last}
-			if f.byHour {
+			if byHour {
 				sum.Begin, sum.Hour = &r.Begin, r.Hour
 			}
 			sums[at] = sum

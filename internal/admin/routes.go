@@ -3,7 +3,9 @@ package admin
 import (
 	"net/http"
 	"slices"
+	"strings"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/tenants/orgdata"
 )
@@ -21,8 +23,8 @@ var refusalFilter = []parameter{
 	orgsParameter,
 	{name: "user", text: "Only those of this user", help: "only this user"},
 	{name: "key", text: "Only those of this key", help: "only this key"},
-	{name: "cause", text: "Only those with this cause, such as limit:daily, or a kind of cause: limit, cap, requests, brake, " +
-		"stop, run, pool, queue, memory or provider", help: "only this cause, such as limit:daily, or kind of cause, such as brake"},
+	{name: "cause", text: "Only those with this cause, such as limit:daily, or with one of these kinds of causes: " +
+		strings.Join(budget.CauseKinds(), ", "), help: "only this cause, such as limit:daily, or kind, such as brake"},
 }
 
 var reasonParameter = parameter{name: "reason", text: "Reason, for the audit"}

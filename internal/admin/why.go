@@ -83,8 +83,8 @@ func (h *whyHandler) complete(c *call, w *Why) error {
 		return err
 	}
 	w.Refusals = []Refusal{}
-	day := refusalQuery{RefusalFilter: budget.RefusalFilter{User: w.User}, from: c.start.Add(-24 * time.Hour), to: c.start.Add(time.Hour)}
-	list, err := h.usage.refusalsOf(c, w.Org, day)
+	day := budget.RefusalFilter{User: w.User, From: c.start.Add(-24 * time.Hour), To: c.start.Add(time.Hour)}
+	list, err := h.usage.refusalsOf(c, w.Org, day, false)
 	w.Refusals = append(w.Refusals, list...)
 	w.Commands = []string{}
 	for i := range w.Limits {

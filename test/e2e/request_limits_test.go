@@ -125,10 +125,10 @@ request_limits:
 	}
 	a.from(home, s.keys["alice"], "POST", "/batches", "{}").refusedBy(t, "calls")
 	for sample, least := range map[string]float64{
-		`llmguard_budget_request_refusals_total{limit="calls",mode="enforce"}`:      1,
-		`llmguard_budget_request_refusals_total{limit="watched",mode="shadow"}`:     1,
-		`llmguard_proxy_rate_limited_total{limit="request:calls",org="acme"}`:       1,
-		`llmguard_proxy_rate_limited_total{limit="request:address",org="_unknown"}`: 1,
+		`llmguard_budget_request_refusals_total{limit="calls",mode="enforce"}`:        1,
+		`llmguard_budget_request_refusals_total{limit="watched",mode="shadow"}`:       1,
+		`llmguard_guard_refused_calls_total{cause="requests:calls",org="acme"}`:       1,
+		`llmguard_guard_refused_calls_total{cause="requests:address",org="_unknown"}`: 1,
 	} {
 		if n := a.value(sample); n < least {
 			t.Errorf("%s: got %v, want %v or more", sample, n, least)

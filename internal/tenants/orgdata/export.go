@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -56,7 +57,7 @@ func (x *Export) Write(ctx context.Context, write func(ExportLine) error) error 
 	if err := x.Identities(x.line); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) error{x.money, x.jobs, x.batches, x.files, x.audit} {
+	for _, part := range []func(context.Context) error{x.money, x.refusals, x.jobs, x.batches, x.files, x.audit} {
 		if err := part(ctx); err != nil {
 			return err
 		}
@@ -129,6 +130,45 @@ func (x *Export) money(ctx context.Context) error {
 }
 
 // jobs writes the jobs, except those of batches, which are in the batches' files.
+type refusalRecord struct {
+	Begin   time.Time    `json:"begin_at"`
+	Hour    bool         `json:"hour"` // of a UTC day if false
+	User    string       `json:"user"`
+	Key     string       `json:"key"`
+	Cause   budget.Cause `json:"cause"`
+	Refused int64        `json:"refused"`
+	Waited  int64        `json:"waited"`
+}
+
+func (x *Export) refusals(ctx context.Context) error {
+	days, err := x.Names(ctx, x.Org, "refusals:")
+	if err != nil {
+		return err
+	}
+	books := x.Budget.Refusals
+	for _, text := range days {
+		day, err := time.Parse("20060102", text)
+		if err != nil {
+			return err
+		}
+		list, err := books.List(ctx, x.Org, day, day.Add(24*time.Hour))
+		if err != nil {
+			return err
+		}
+		for _, r := range list {
+			line := refusalRecord{r.Begin, r.Hour, r.User, r.Key, r.Cause, r.Refused, r.Waited}
+			if err := x.line("refusal", line); err != nil {
+				return err
+			}
+		}
+	}
+	calls, err := books.Calls(ctx, x.Org, budget.RefusalFilter{To: time.Now().Add(time.Hour)}, math.MaxInt)
+	for i := 0; i < len(calls) && err == nil; i++ {
+		err = x.line("refused_call", calls[i])
+	}
+	return err
+}
+
 func (x *Export) jobs(ctx context.Context) error {
 	q, err := x.Queue()
 	if err != nil {

@@ -1,0 +1,33 @@
+package budget
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestCauses: causes are read as they are written, also those of versions before, and each kind has a sentence.
+func TestCauses(t *testing.T) {
+	for text, want := range map[string]Cause{
+		"daily": "limit:daily", "cap:all": "cap:all", "request:calls": "requests:calls", "*": OtherCauses, "": "",
+		"brake:wild": "brake:wild",
+	} {
+		if got := ParseCause(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	other := OtherCauses.Text()
+	for _, kind := range CauseKinds() {
+		c := NewCause(kind, "it")
+		if c.Kind() != kind || c.Name() != "it" || !strings.Contains(c.Text(), `"it"`) || c.Text() == other {
+			t.Errorf("%s: got %q, %q, %q", c, c.Kind(), c.Name(), c.Text())
+		}
+		if !c.Matches("") || !c.Matches(kind) || !c.Matches(string(c)) || c.Matches("it") {
+			t.Errorf("%s matches another filter than all, its kind and itself", c)
+		}
+	}
+	for _, c := range []Cause{NewCause(CauseStop, StopAll), NewCause(CauseRun, RunEnded)} {
+		if text := c.Text(); text == other || strings.Contains(text, `"`) {
+			t.Errorf("%s: got %q", c, text)
+		}
+	}
+}
