@@ -163,6 +163,13 @@ func TestWaitIsTakenBack(t *testing.T) {
 		if got := f.counts()["limit:daily"]; got != [2]int64{1, 1} {
 			t.Errorf("got %v refused and waited, want 1, 1", got)
 		}
+		late := time.UnixMicro(f.now.Load()).Add(time.Second)
+		id = f.refuse("ann", func(c *RefusedCall) { c.At = late })
+		f.refuse("ann", func(c *RefusedCall) { c.ID, c.Waited = id, true })
+		f.write()
+		if got, err := f.Refusals.Call(t.Context(), f.org, id); err != nil || got == nil || got.Waited {
+			t.Errorf("got %+v, %v; want the later record, whichever is written first", got, err)
+		}
 	})
 }
 
