@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -42,7 +44,7 @@ var refusals = []refusing{
 		return r.chat(prompt("hi", five))
 	}},
 	{name: "limit, after a wait", cause: "limit:calls", status: 429, limits: []budget.Limit{oneCall}, call: func(r *rig) answer {
-		r.chat(prompt("hi", five))
+		r.holdOne()
 		return r.chat(prompt("hi", five), "Prefer", "wait=1")
 	}},
 	{
@@ -85,7 +87,7 @@ var refusals = []refusing{
 	{
 		name: "stop, of a call that waits", cause: "stop:all", status: 403, limits: []budget.Limit{oneCall},
 		call: func(r *rig) answer {
-			r.chat(prompt("hi", five))
+			r.holdOne()
 			done := make(chan answer, 1)
 			go func() { done <- r.chat(prompt("hi", five)) }()
 			r.counted("limit:calls", 0, 1)
@@ -209,6 +211,16 @@ func TestWaitsAreCountedOnce(t *testing.T) {
 		t.Errorf("got %+v, %v; want a call that waited", got, err)
 	}
 	r.counted("pool:main", 0, 1)
+}
+
+// holdOne has a call of alice hold what one call needs, so that another waits for its end.
+func (r *rig) holdOne() {
+	r.t.Helper()
+	one := budget.Amounts{Cost: 1}
+	call := ledger.Call{ID: wire.NewCallID(), Attempt: 1, Org: "acme", User: "alice", Key: "k1", Model: "gpt-4o"}
+	if _, err := r.store.Hold(r.t.Context(), budget.Terms{Limits: r.org.Limits, Max: one, Expected: one, Call: call}); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // scopes gives alice's key scopes.
