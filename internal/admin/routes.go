@@ -124,6 +124,13 @@ func (s *Server) orgRoutes() []Operation {
 					{Input: "plan", Label: "Plan", Hint: "empty: the org's", Optional: true},
 				},
 				Done: "User {id} is changed.",
+			}, {
+				Name: "disable-user", Title: "Disable a user", Fixed: map[string]any{"disabled": true}, Danger: true,
+				Text: "Calls of %s get 401 until you enable the user. Running calls finish; waiting jobs fail when their turn comes.",
+				Done: "User {id} is disabled.",
+			}, {
+				Name: "enable-user", Title: "Enable a user", Fixed: map[string]any{"disabled": false},
+				Text: "Calls of %s run again.", Done: "User {id} is active.",
 			}},
 		},
 		{

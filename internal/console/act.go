@@ -72,7 +72,7 @@ func (c *Console) act(v *visit) error {
 	case err != nil:
 		return err
 	}
-	c.findings.forget()
+	c.incidents.forget()
 	v.session.tell(result)
 	http.Redirect(v.w, v.r, view.Back, http.StatusSeeOther)
 	return nil
@@ -244,10 +244,14 @@ func (v *visit) overrides(org, user string) []admin.Override {
 	})
 }
 
-// stopped reports whether the spending of an org itself is stopped, or for all of the deployment.
-func (v *visit) stopped(org string) bool {
+// stopped returns the orgs whose own spending is stopped, and "all" for the deployment.
+func (v *visit) stopped() map[string]bool {
 	all, _ := list[admin.Stop](v, "/stops", "")
-	return slices.ContainsFunc(all, func(s admin.Stop) bool { return s.Org == org && s.Source != "file" })
+	out := map[string]bool{}
+	for _, s := range all {
+		out[s.Org] = s.Source != "file"
+	}
+	return out
 }
 
 // tell keeps the result of an action for the next page.

@@ -27,6 +27,7 @@ import (
 	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/simulate"
+	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -37,8 +38,8 @@ const Path = "/console/"
 //go:embed assets templates
 var files embed.FS
 
-// Options configure a Console. Batches, TrustedProxies, Simulate, Findings and Log
-// may be nil; the others are required unless noted.
+// Options configure a Console. Batches, TrustedProxies, Simulate, Findings, Snapshot and
+// Log may be nil; the others are required unless noted.
 type Options struct {
 	// API is the handler of the admin API, with its full paths.
 	API http.Handler
@@ -59,9 +60,8 @@ type Options struct {
 	Findings func(context.Context) []diagnose.Finding
 	// Stopped describes what spending is stopped, for a banner on every page; nil disables it.
 	Stopped func(context.Context) []string
-	// PendingRequests counts the limit requests that need a decision, for a badge on every page; nil
-	// disables it.
-	PendingRequests func() int
+	// Snapshot returns the stops, fired brakes and limit requests, which the overview lists; nil: there are none.
+	Snapshot func() *tenants.Snapshot
 
 	// Redis stores the sessions for all proxies; if nil, each process has its own.
 	Redis redisconn.DB
@@ -79,6 +79,16 @@ func (o *Options) orgs() []string {
 	return out
 }
 
+// pendingRequests returns the limit requests that need a decision.
+func (o *Options) pendingRequests() []tenants.RaiseRequest {
+	if o.Snapshot == nil {
+		return nil
+	}
+	return slices.DeleteFunc(o.Snapshot().RaiseRequests(""), func(r tenants.RaiseRequest) bool {
+		return r.Status(o.Now()) != tenants.RaisePending
+	})
+}
+
 // Console serves the pages below Path. It is safe for concurrent use.
 type Console struct {
 	o        Options
@@ -90,7 +100,8 @@ type Console struct {
 	calls    *callPage
 	whatIf   *whatIfPage
 
-	findings *fresh[[]diagnose.Finding]
+	incidents *fresh[[]*incident]
+	hours     *fresh[*hourly]
 
 	version string
 }
@@ -108,7 +119,10 @@ func New(o Options) (*Console, error) {
 		history: newHistory(o.Budget, o.Now, o.Log), flows: newFlowCache(o.Queue),
 	}
 	c.calls, c.whatIf = &callPage{&c.o}, &whatIfPage{&c.o, make(chan struct{}, 1)}
-	c.findings = c.newFindings()
+	c.incidents = c.newIncidents()
+	c.hours = &fresh[*hourly]{age: hoursAge, get: func(ctx context.Context) (*hourly, error) {
+		return c.history.hourly(ctx, c.o.orgs())
+	}}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		c.version = info.Main.Version
 	}

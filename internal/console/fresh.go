@@ -17,6 +17,7 @@ type fresh[T any] struct {
 	value   T
 	err     error
 	at      time.Time     // of value or err; zero: never fetched
+	took    time.Duration // to fetch it
 	getting chan struct{} // closed when the current fetch ends; nil: none
 }
 
@@ -29,25 +30,29 @@ const (
 // load returns the last value and when it was fetched. The time is zero if there is no value,
 // or if it is too old to be shown. load waits for a newer value for at most patience.
 func (f *fresh[T]) load(ctx context.Context) (value T, at time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return f.await(ctx)
+}
+
+// await is load that waits until ctx ends.
+func (f *fresh[T]) await(ctx context.Context) (value T, at time.Time, err error) {
 	f.mu.Lock()
-	if f.getting == nil && time.Since(f.at) > f.age {
+	if f.getting == nil && time.Since(f.at) > f.life() {
 		f.getting = make(chan struct{})
 		go f.renew(context.WithoutCancel(ctx), f.getting)
 	}
 	getting := f.getting
 	f.mu.Unlock()
 	if getting != nil {
-		wait := time.NewTimer(patience)
-		defer wait.Stop()
 		select {
 		case <-getting:
-		case <-wait.C:
 		case <-ctx.Done():
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.err != nil || time.Since(f.at) > stale*f.age {
+	if f.err != nil || time.Since(f.at) > stale*f.life() {
 		return value, time.Time{}, f.err
 	}
 	return f.value, f.at, nil
@@ -63,6 +68,7 @@ func (f *fresh[T]) forget() {
 func (f *fresh[T]) renew(ctx context.Context, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, getTime)
 	defer cancel()
+	began := time.Now()
 	value, err := f.get(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,4 +81,8 @@ func (f *fresh[T]) renew(ctx context.Context, done chan struct{}) {
 		f.value = value
 	}
 	f.at, f.getting = time.Now(), nil
+	f.took = f.at.Sub(began)
 }
+
+// life is the age at which the value is fetched again: what takes long must not keep Redis busy. f.mu is held.
+func (f *fresh[T]) life() time.Duration { return max(f.age, 10*f.took) }

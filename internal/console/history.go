@@ -219,7 +219,7 @@ func (h *history) before(org string, sums *[days]day) *day {
 func (f *fresh[T]) peek() (value T, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.value, !f.at.IsZero() && f.err == nil && time.Since(f.at) <= f.age
+	return f.value, !f.at.IsZero() && f.err == nil && time.Since(f.at) <= f.life()
 }
 
 // spent is what was spent on some days. Known is false while one of them has not been read,

@@ -27,13 +27,13 @@ func TestOverviewSaysWhatIsWrong(t *testing.T) {
 	redistest.Eventually(t, "the checks have run", func() bool {
 		return strings.Contains(b.page("/console/"), "Needs attention <small>3</small>")
 	})
-	text := b.has("/console/", `<li class="error"><strong><a href="/console/queue#pool-main">Pool main is paused</a></strong> <span>Resume it.</span>`,
-		`<li class="error"><strong>Webhook target x is disabled</strong>`, "enable-webhook",
-		`<li ><strong><a href="/console/orgs/acme">Nothing bounds &lt;acme&gt;</a></strong>`)
+	text := b.has("/console/", `<strong><a href="/console/queue#pool-main">Pool main is paused</a></strong> <span>Resume it.</span>`,
+		"act/resume-pool", "<strong>Webhook target x is disabled</strong>", "act/enable-webhook",
+		`<strong><a href="/console/orgs/acme">Nothing bounds &lt;acme&gt;</a></strong>`)
 	if strings.Contains(text, "edis answers") {
 		t.Errorf("got what is right among the problems: %s", content(text))
 	}
-	newRig(t, acme).signedIn(opsKey).has("/console/", `id="problems"`)
+	newRig(t, acme).signedIn(opsKey).has("/console/", `id="incidents"`)
 }
 
 // entry settles a call of alice's from an IP address and returns its id.

@@ -73,7 +73,7 @@ func (c *Console) org(v *visit) error {
 		Chart: past.chart(series{"spent", past.costs(o.ID, whole)}),
 		Today: past.Today(o.ID, whole), Month: past.Month(o.ID, whole), reading: past.reading,
 	}
-	view.Overrides, view.Brakes, view.Stopped = v.overrides(o.ID, ""), v.brakes(o.ID), v.stopped(o.ID)
+	view.Overrides, view.Brakes, view.Stopped = v.overrides(o.ID, ""), v.brakes(o.ID), v.stopped()[o.ID]
 	view.Refusals, view.Refused = v.refusals(o.ID, "")
 	if view.Month.Known {
 		view.Models = past.month(o.ID, byModel)
@@ -215,6 +215,7 @@ type userView struct {
 	Plan      string // empty: none
 	OwnGroup  string // set for the user itself, likewise
 	OwnPlan   string
+	Disabled  bool
 	Source    admin.Source
 	Limits    []budget.Status
 	Chart     chart
@@ -260,6 +261,7 @@ func (c *Console) user(v *visit) error {
 	has := c.o.Tenants().Defaults.Membership(o, o.User(id), nil)
 	view := userView{
 		Org: o.ID, User: id, Group: has.Group, Plan: has.Plan, OwnGroup: o.User(id).Group, OwnPlan: o.User(id).Plan,
+		Disabled: o.User(id).Disabled,
 		reading: past.reading,
 		Chart:   past.chart(series{"spent", past.costs(o.ID, ofUser(id))}),
 		Today:   past.Today(o.ID, ofUser(id)), Month: past.Month(o.ID, ofUser(id)),
@@ -306,4 +308,13 @@ func (v *visit) keysOf(past *span, view *userView) {
 		key := [2]string{view.User, view.Keys[i].ID}
 		view.Keys[i].Today = past.Today(view.Org, func(d *day) ledger.Sums { return d.keys[key] })
 	}
+}
+
+// bound returns what limits let an org spend.
+func (c *Console) bound(o *settings.Org) guard.Bound {
+	policy, now := c.o.Policy(), c.o.Now()
+	if policy.Orgs[o.ID] == nil {
+		return guard.Bound{}
+	}
+	return policy.Bound(policy.Orgs[o.ID], o.CallerKeys(now), now)
 }

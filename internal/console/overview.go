@@ -8,7 +8,6 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
-	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -17,6 +16,7 @@ import (
 type orgLine struct {
 	ID, Name string
 	Disabled bool
+	Stopped  bool // its own spending
 	Users    int
 	Today    spent
 	Month    spent
@@ -29,10 +29,11 @@ type overviewView struct {
 	Orgs                    []orgLine
 	Caps                    []capLine
 	Pools                   []poolLine
-	TopUsers                []named // today, over all orgs; named "org/user"
-	Problems                []diagnose.Finding
-	Stopped                 bool // all spending
-	Checked                 bool // Problems were looked for; the first page after a pause may lack them
+	TopUsers                []named     // today, over all orgs; named "org/user"
+	Incidents               []*incident // the most urgent
+	More                    int         // other incidents
+	Stopped                 bool        // all spending
+	Checked                 bool        // incidents were looked for; the first page after a pause may lack them
 	reading
 }
 
@@ -48,22 +49,25 @@ const maxCharted = 6
 // overview is the first page.
 func (c *Console) overview(v *visit) error {
 	ctx, orgs, ids := v.r.Context(), c.o.Tenants().Orgs, c.o.orgs()
-	past := c.history.last(ctx, ids...)
+	past, stopped := c.history.last(ctx, ids...), v.stopped()
 	view := overviewView{
 		reading: past.reading, Today: spent{Known: true}, Yesterday: spent{Known: true},
-		Month: spent{Known: true}, Stopped: v.stopped("all"),
+		Month: spent{Known: true}, Stopped: stopped["all"],
 	}
 	for i := range orgs {
 		line, err := c.orgLine(ctx, past, &orgs[i])
 		if err != nil {
 			return err
 		}
+		line.Stopped = stopped[line.ID]
 		view.Orgs = append(view.Orgs, line)
 		view.Today.add(line.Today)
 		view.Month.add(line.Month)
 		view.Yesterday.add(past.On(line.ID, days-2, whole))
 	}
-	slices.SortStableFunc(view.Orgs, func(a, b orgLine) int { return cmp.Compare(b.Month.Cost, a.Month.Cost) })
+	slices.SortStableFunc(view.Orgs, func(a, b orgLine) int {
+		return cmp.Or(cmp.Compare(b.Today.Cost, a.Today.Cost), cmp.Compare(b.Month.Cost, a.Month.Cost))
+	})
 	view.Chart = overviewChart(past, view.Orgs)
 	if view.Today.Known {
 		view.TopUsers = topUsers(past, ids, 10)
@@ -77,11 +81,11 @@ func (c *Console) overview(v *visit) error {
 	if err != nil {
 		return err
 	}
-	var at time.Time
-	view.Problems, at, _ = c.findings.load(ctx)
-	view.Checked = time.Since(at) < 2*findingsAge
-	if !view.Checked {
-		view.Problems = nil
+	incidents, at, _ := c.incidents.load(ctx) // an error is logged where it happens
+	view.Checked = time.Since(at) < 2*incidentsAge
+	if view.Checked {
+		shown := min(len(incidents), maxIncidents)
+		view.Incidents, view.More = incidents[:shown], len(incidents)-shown
 	}
 	return v.show("overview", "Overview", view)
 }

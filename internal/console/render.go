@@ -86,7 +86,7 @@ func (p *pages) functions() template.FuncMap {
 		"ms":          func(n int64) string { return figures.Span(time.Duration(n) * time.Millisecond) },
 		"percent":     func(share float64) int { return int(100*share + 0.5) },
 		"limitAmount": limitAmount, "act": newForm, "pager": newPager, "userPath": userPath, "formTime": formTime,
-		"lines": linesOf, "detailsOf": detailsOf, "boundFix": guard.BoundFix,
+		"lines": linesOf, "boundFix": guard.BoundFix,
 		"sentence": func(text string) string { return strings.ToUpper(text[:1]) + text[1:] },
 		"money": func(s spent) string {
 			return s.show(figures.USD(s.Cost))
@@ -125,9 +125,7 @@ func (p *pages) write(v *visit, name, title string, view any) error {
 		if v.o.Stopped != nil {
 			f.Stopped = v.o.Stopped(v.r.Context())
 		}
-		if v.o.PendingRequests != nil {
-			f.Requests = v.o.PendingRequests()
-		}
+		f.Requests = len(v.o.pendingRequests())
 		if v.r.Header.Get("X-Llmguard-Live") == "" {
 			f.Told = v.session.hear()
 		}

@@ -148,9 +148,17 @@ func (r *rig) console(cfg *config.Config) http.Handler {
 		}
 		return cfg
 	}
+	ids, err := app.LoadIdentities(ctx, cfg, redistest.DB(r.rdb), log)
+	r.must(err)
 	c, err := console.New(console.Options{
 		API: api, Tenants: func() settings.Set { return effective().Tenants() }, Policy: policy, Budget: r.books, Queue: q, Pools: q.Pools, Batches: r.batches, Redis: redistest.DB(r.rdb), Log: log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(effective(), 1) },
+		Snapshot: func() *tenants.Snapshot {
+			if ids.Refresh(ctx) != nil {
+				return &tenants.Snapshot{}
+			}
+			return ids.Store.Snapshot()
+		},
 		Findings: func(context.Context) []diagnose.Finding { return slices.Clone(r.findings) },
 		Now:      func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) },
 	})

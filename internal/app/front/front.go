@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
@@ -157,14 +156,7 @@ func newConsole(p *app.Parts, api *admin.Server) (*console.Console, error) {
 		Log:      p.Log,
 		Simulate: func() (simulate.Policy, error) { return app.Policy(p.Identities.Effective(), 1) },
 		Stopped:  func(ctx context.Context) []string { return stopped(ctx, p) },
-		PendingRequests: func() (n int) {
-			for _, r := range p.Identities.Store.Snapshot().RaiseRequests("") {
-				if r.Status(time.Now()) == tenants.RaisePending {
-					n++
-				}
-			}
-			return n
-		},
+		Snapshot: p.Identities.Store.Snapshot,
 		Findings: func(ctx context.Context) []diagnose.Finding { return checks.State(ctx, p) },
 	})
 }
