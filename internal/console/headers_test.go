@@ -77,8 +77,7 @@ func TestPagesObeyTheirPolicy(t *testing.T) {
 func TestAssets(t *testing.T) {
 	b := newRig(t, acme).browser()
 	for name, kind := range map[string]string{
-		"console.js": "javascript", "theme.js": "javascript", "uplot.js": "javascript", "console.css": "text/css",
-		"uplot.css": "text/css", "icon.svg": "image/svg+xml",
+		"console.js": "javascript", "theme.js": "javascript", "console.css": "text/css", "icon.svg": "image/svg+xml",
 	} {
 		a := b.do("GET", "/console/assets/"+name, nil)
 		if a.status != http.StatusOK || !strings.Contains(a.header.Get("Content-Type"), kind) ||

@@ -234,15 +234,6 @@ func (s *spent) add(other spent) {
 	s.Known = s.Known && other.Known
 }
 
-// dollars returns the cost for a chart, or nil if unknown.
-func (s *spent) dollars() *float64 {
-	if !s.Known {
-		return nil
-	}
-	n := float64(s.Cost) / 1e9
-	return &n
-}
-
 func whole(d *day) ledger.Sums { return d.total }
 
 func ofUser(id string) func(*day) ledger.Sums {
@@ -301,12 +292,11 @@ func ranked(sums map[string]ledger.Sums) []named {
 func byUser(d *day) map[string]ledger.Sums  { return d.users }
 func byModel(d *day) map[string]ledger.Sums { return d.models }
 
-// costs returns the cost of each day in dollars, nil for days that have not been read.
-func (s *span) costs(org string, of func(*day) ledger.Sums) []*float64 {
-	out := make([]*float64, days)
+// costs returns the cost of each day.
+func (s *span) costs(org string, of func(*day) ledger.Sums) []spent {
+	out := make([]spent, days)
 	for i := range out {
-		one := s.On(org, i, of)
-		out[i] = one.dollars()
+		out[i] = s.On(org, i, of)
 	}
 	return out
 }

@@ -28,7 +28,7 @@ func (w *watch) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.refused, w.flows = map[userID][]budget.Refused{}, map[userID]waitingJobs{}
+	w.refused, w.flows = map[userID]map[budget.Cause]*budget.Refused{}, map[userID]waitingJobs{}
 	for _, org := range orgs {
 		list, err := w.o.Budget.Refusals.List(ctx, org, w.now.Add(-time.Hour), w.now.Add(time.Hour))
 		if err != nil {
@@ -36,8 +36,7 @@ func (w *watch) read(ctx context.Context) error {
 		}
 		for _, r := range list {
 			if w.now.Sub(r.Last) <= time.Hour {
-				of := userID{org, r.User}
-				w.refused[of] = append(w.refused[of], r)
+				w.refuse(userID{org, r.User}, r)
 			}
 		}
 	}
@@ -48,6 +47,22 @@ func (w *watch) read(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// refuse adds what was refused in an hour; keys of a user are added up.
+func (w *watch) refuse(of userID, r budget.Refused) {
+	causes := w.refused[of]
+	if causes == nil {
+		causes = map[budget.Cause]*budget.Refused{}
+		w.refused[of] = causes
+	}
+	if sum := causes[r.Cause]; sum != nil {
+		r.Refused, r.Waited = r.Refused+sum.Refused, r.Waited+sum.Waited
+		if sum.First.Before(r.First) {
+			r.First = sum.First
+		}
+	}
+	causes[r.Cause] = &r
 }
 
 // oldAge is the wait of a job, by class, from which something holds it back: see also the alert LlmguardQueueOld.
@@ -192,13 +207,13 @@ func (w *watch) jumped(of userID, costs *hourCosts) bool {
 	}
 	one := w.user(of)
 	one.Grave = true
-	at := w.hours.From.Add(time.Duration(hour) * time.Hour)
+	at := figures.Mark(w.hours.From.Add(time.Duration(hour)*time.Hour), time.Hour, 0) + " UTC"
 	if mean == 0 {
-		one.fact("%s in the hour from %s, nothing in the day before it", figures.USD(costs[hour]), figures.Clock(at))
+		one.fact("%s in the hour from %s, nothing in the day before it", figures.USD(costs[hour]), at)
 		return true
 	}
-	one.fact("%s in the hour from %s, %d times the mean of %s", figures.USD(costs[hour]), figures.Clock(at),
-		costs[hour]/mean, figures.USD(mean))
+	one.fact("%s in the hour from %s, %d times the mean of %s", figures.USD(costs[hour]), at, costs[hour]/mean,
+		figures.USD(mean))
 	return true
 }
 
@@ -267,9 +282,16 @@ func refusedUsers(_ context.Context, w *watch) error {
 		}
 		one := w.user(of)
 		one.weight = count(of)
-		for _, r := range w.refused[of] {
-			one.fact("%s refused and %s delayed by %s since %s", figures.Plural(r.Refused, "call"), figures.Count(r.Waited),
-				r.Limit, figures.Clock(r.First))
+		for _, cause := range slices.Sorted(maps.Keys(w.refused[of])) {
+			r := w.refused[of][cause]
+			what := figures.Plural(r.Refused, "call") + " refused"
+			switch {
+			case r.Refused == 0:
+				what = figures.Plural(r.Waited, "call") + " delayed"
+			case r.Waited > 0:
+				what += " and " + figures.Count(r.Waited) + " delayed"
+			}
+			one.fact("%s by %s %s since %s", what, cause.Kind(), cause.Name(), figures.Clock(r.First))
 		}
 	}
 	return nil

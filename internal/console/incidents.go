@@ -95,7 +95,7 @@ type watch struct {
 	*Console
 	now      time.Time
 	hours    *hourly
-	refused  map[userID][]budget.Refused
+	refused  map[userID]map[budget.Cause]*budget.Refused // in the last hour
 	flows    map[userID]waitingJobs
 	findings []diagnose.Finding
 	snapshot *tenants.Snapshot

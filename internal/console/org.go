@@ -35,7 +35,7 @@ type orgView struct {
 	ID, Name   string
 	Bound      guard.Bound
 	Limits     []budget.Status
-	Chart      chart
+	Chart      *stack
 	Each       []eachLine
 	Addresses  bool   // some limit counts addresses
 	IP         string // the requested address
@@ -70,7 +70,7 @@ func (c *Console) org(v *visit) error {
 	past := c.history.last(ctx, o.ID)
 	view := orgView{
 		ID: o.ID, Name: cmp.Or(o.Name, o.ID), Search: strings.TrimSpace(v.r.URL.Query().Get("q")), Page: pageOf(v.r),
-		Chart: past.chart(series{"spent", past.costs(o.ID, whole)}),
+		Chart: past.chart(stackLine{Name: o.ID, Costs: past.costs(o.ID, whole)}),
 		Today: past.Today(o.ID, whole), Month: past.Month(o.ID, whole), reading: past.reading,
 	}
 	view.Overrides, view.Brakes, view.Stopped = v.overrides(o.ID, ""), v.brakes(o.ID), v.stopped()[o.ID]
@@ -218,7 +218,7 @@ type userView struct {
 	Disabled  bool
 	Source    admin.Source
 	Limits    []budget.Status
-	Chart     chart
+	Chart     *stack
 	Today     spent
 	Month     spent
 	Keys      []keyLine
@@ -262,9 +262,9 @@ func (c *Console) user(v *visit) error {
 	view := userView{
 		Org: o.ID, User: id, Group: has.Group, Plan: has.Plan, OwnGroup: o.User(id).Group, OwnPlan: o.User(id).Plan,
 		Disabled: o.User(id).Disabled,
-		reading: past.reading,
-		Chart:   past.chart(series{"spent", past.costs(o.ID, ofUser(id))}),
-		Today:   past.Today(o.ID, ofUser(id)), Month: past.Month(o.ID, ofUser(id)),
+		reading:  past.reading,
+		Chart:    past.chart(stackLine{Name: id, Costs: past.costs(o.ID, ofUser(id))}),
+		Today:    past.Today(o.ID, ofUser(id)), Month: past.Month(o.ID, ofUser(id)),
 	}
 	if policy := c.o.Policy().Orgs[o.ID]; policy != nil {
 		var err error

@@ -25,7 +25,7 @@ type orgLine struct {
 
 type overviewView struct {
 	Today, Yesterday, Month spent
-	Chart                   chart
+	Hours, Days             *stack // by org
 	Orgs                    []orgLine
 	Caps                    []capLine
 	Pools                   []poolLine
@@ -42,9 +42,6 @@ type capLine struct {
 	Of string
 	budget.Status
 }
-
-// maxCharted is how many orgs have their own line in the chart.
-const maxCharted = 6
 
 // overview is the first page.
 func (c *Console) overview(v *visit) error {
@@ -68,7 +65,7 @@ func (c *Console) overview(v *visit) error {
 	slices.SortStableFunc(view.Orgs, func(a, b orgLine) int {
 		return cmp.Or(cmp.Compare(b.Today.Cost, a.Today.Cost), cmp.Compare(b.Month.Cost, a.Month.Cost))
 	})
-	view.Chart = overviewChart(past, view.Orgs)
+	view.Hours, view.Days = c.byHour(ctx, view.Orgs), past.byDay(view.Orgs)
 	if view.Today.Known {
 		view.TopUsers = topUsers(past, ids, 10)
 	}
@@ -136,29 +133,34 @@ func (c *Console) standing(ctx context.Context, limits []budget.Limit, call ledg
 	return c.o.Budget.Peek(ctx, asked, call)
 }
 
-func overviewChart(past *span, orgs []orgLine) chart {
-	var lines []series
-	for _, o := range orgs[:min(len(orgs), maxCharted)] {
-		lines = append(lines, series{o.Name, past.costs(o.ID, whole)})
+// byHour draws the last hours of the orgs; nil if they were not read yet, or nothing was spent.
+func (c *Console) byHour(ctx context.Context, orgs []orgLine) *stack {
+	h, at, _ := c.hours.load(ctx)
+	if at.IsZero() {
+		return nil
 	}
-	if len(orgs) > maxCharted {
-		lines = append(lines, series{"others", past.costsOfAll(orgs[maxCharted:])})
+	var lines []stackLine
+	for _, o := range orgs {
+		line := stackLine{Name: o.Name, Link: pathOf("orgs", o.ID), Costs: make([]spent, lastHours)}
+		costs := h.Costs[userID{o.ID, ""}]
+		for i := range line.Costs {
+			line.Costs[i].Known = costs != nil
+			if costs != nil {
+				line.Costs[i].Cost = costs[i]
+			}
+		}
+		lines = append(lines, line)
 	}
-	return past.chart(lines...)
+	return newStack("by-hour", "Spending of the last 24 hours, by hour and org", stackAxis{From: h.From, Step: time.Hour}, lines)
 }
 
-// costsOfAll adds up the days of some orgs; nil is a day that has not been read for all of
-// them.
-func (s *span) costsOfAll(orgs []orgLine) []*float64 {
-	out := make([]*float64, days)
-	for i := range out {
-		all := spent{Known: true}
-		for _, o := range orgs {
-			all.add(s.On(o.ID, i, whole))
-		}
-		out[i] = all.dollars()
+// byDay draws the last days of the orgs.
+func (s *span) byDay(orgs []orgLine) *stack {
+	var lines []stackLine
+	for _, o := range orgs {
+		lines = append(lines, stackLine{o.Name, pathOf("orgs", o.ID), s.costs(o.ID, whole)})
 	}
-	return out
+	return s.chart(lines...)
 }
 
 // topUsers returns the users with the highest cost today.

@@ -3,7 +3,6 @@ package console
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"html/template"
 	"io"
 	"net/http"
@@ -65,7 +64,7 @@ func (p *pages) parse() (map[string]*template.Template, error) {
 func (p *pages) functions() template.FuncMap {
 	return template.FuncMap{
 		"usd": figures.USD, "count": figures.Count, "amount": amount, "bar": barOf, "span": figures.Span,
-		"path": pathOf, "json": toJSON,
+		"path":  pathOf,
 		"exact": exact, "nanos": func(n pricing.Nano) int64 { return int64(n) },
 		"plain": plain, "sum": func(a, b int64) int64 { return a + b }, "fromUSD": nanoOf,
 		"stampOf": figures.Minute, "of": shareText,
@@ -195,11 +194,6 @@ func pathOf(parts ...string) string {
 	return Path + strings.Join(parts, "/")
 }
 
-func toJSON(v any) (string, error) {
-	text, err := json.Marshal(v)
-	return string(text), err
-}
-
 func titleOf(text string) string {
 	if text == "" {
 		return ""
@@ -207,23 +201,9 @@ func titleOf(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// chart is the data that console.js draws.
-type chart struct {
-	X      []int64  `json:"x"` // Unix seconds
-	Series []series `json:"series"`
-}
-
-type series struct {
-	Name   string     `json:"name"`
-	Values []*float64 `json:"values"` // dollars; null: not read yet
-}
-
-func (s *span) chart(lines ...series) chart {
-	c := chart{Series: lines}
-	for _, d := range s.Days {
-		c.X = append(c.X, d.Unix())
-	}
-	return c
+// chart draws lines of the days.
+func (s *span) chart(lines ...stackLine) *stack {
+	return newStack("by-day", "Spending of the last 30 days, by day", stackAxis{From: s.Days[0], Step: wholeDay}, lines)
 }
 
 // pageOf parses the page number in the query, starting at 0.

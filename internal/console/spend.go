@@ -209,7 +209,31 @@ func (s *spendView) fill() {
 		}
 		s.Lines = append(s.Lines, line)
 	}
-	s.Chart = stackOf(s)
+	if s.Total.Cost != 0 {
+		s.Chart = s.chart()
+	}
+}
+
+// chart draws the groups; those that the table does not list are among the others.
+func (s *spendView) chart() *stack {
+	costs := func(series []int64) (out []spent) {
+		for _, cost := range series {
+			out = append(out, spent{ledger.Sums{Cost: pricing.Nano(cost)}, true})
+		}
+		return out
+	}
+	var lines []stackLine
+	for i := range s.Lines {
+		lines = append(lines, stackLine{s.Lines[i].Name, s.Lines[i].Link, costs(s.Lines[i].Series)})
+	}
+	if s.MoreGroups > 0 {
+		lines = append(lines, stackLine{Name: "others", Costs: costs(s.Others.Series)})
+	}
+	axis := stackAxis{s.asked.From, time.Duration(s.Spend.Step) * time.Second, func(from, to time.Time) string {
+		return s.Link("range", customRange, "from", from.UTC().Format(inputLayout), "to", to.UTC().Format(inputLayout))
+	}}
+	title := "Spending " + figures.Between(s.asked.From, s.asked.To) + " by " + s.Title()
+	return newStack("chart", title, axis, lines)
 }
 
 // nameOf returns the name of a value; calls without one have a name in parentheses.

@@ -3,6 +3,7 @@ package console
 import (
 	"html/template"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,102 +16,135 @@ const stackSeries = 6
 
 // stack is a chart of bars, drawn on the server: one bar for each step, stacked by group.
 type stack struct {
+	ID     string        // of the element; unique on the page
 	Plot   template.HTML // 1000 by 200
 	Legend []stackName
 	Marks  []string // of the vertical axis, highest first
 	Times  []stackTime
-	Text   string // for those who do not see it
+	Text   string     // for those who do not see it
+	Rows   []stackRow // the same as a table, newest step first
+
+	lines []stackLine
+	axis  stackAxis
 }
 
 type stackName struct {
 	Colour     int
 	Name, Link string
-	Cost       int64
+	Cost       pricing.Nano
 }
 
 // stackTime is a mark of the time axis; its link shows that step alone.
 type stackTime struct{ Text, Link string }
 
-// stackOf draws the first groups, and all others as one.
-func stackOf(s *spendView) *stack {
-	steps := len(s.Total.Series)
-	if steps == 0 || s.Total.Cost == 0 {
+type stackRow struct {
+	At    string
+	Costs []spent // by the names of the legend
+}
+
+// stackLine is what a group spent in each step.
+type stackLine struct {
+	Name, Link string
+	Costs      []spent
+}
+
+// stackAxis is the time axis.
+type stackAxis struct {
+	From time.Time
+	Step time.Duration
+	Link func(from, to time.Time) string // the page of some steps; nil: none
+}
+
+// newStack draws the first lines, and all others as one; nil if nothing was spent.
+func newStack(id, title string, axis stackAxis, lines []stackLine) *stack {
+	k := &stack{ID: id, lines: merged(lines), axis: axis, Text: title}
+	most := pricing.Nano(0)
+	for i := range k.steps() {
+		sum := pricing.Nano(0)
+		for _, l := range k.lines {
+			sum += max(l.Costs[i].Cost, 0)
+		}
+		most = max(most, sum)
+	}
+	if most == 0 {
 		return nil
 	}
-	most := int64(1)
-	for i := range steps {
-		sum := int64(0)
-		for _, g := range s.Groups {
-			sum += max(g.Series[i], 0)
-		}
-		most = max(most, sum+max(s.Others.Series[i], 0))
-	}
-	k, d := &stack{}, &figures.Drawing{}
-	f := figures.Frame{Right: 1000, Height: 200, N: steps}
+	d, f := &figures.Drawing{}, figures.Frame{Right: 1000, Height: 200, N: k.steps()}
 	for _, v := range f.Scale(float64(most)) {
 		d.Rule(0, f.Y(v), f.Right, f.Y(v), "grid")
 		k.Marks = append([]string{figures.USD(pricing.Nano(math.Round(v)))}, k.Marks...)
 	}
-	for i := range s.Lines[:min(stackSeries, len(s.Lines))] {
-		k.Legend = append(k.Legend, stackName{i, s.Lines[i].Name, s.Lines[i].Link, s.Lines[i].Cost})
+	for i, l := range k.lines {
+		all := pricing.Nano(0)
+		for _, s := range l.Costs {
+			all += s.Cost
+		}
+		k.Legend = append(k.Legend, stackName{i, l.Name, l.Link, all})
 	}
-	rest := s.Others.Cost
-	for _, g := range s.Lines[min(stackSeries, len(s.Lines)):] {
-		rest += g.Cost
+	for i := range k.steps() {
+		k.step(d, f, i)
 	}
-	if len(s.Lines) > stackSeries {
-		k.Legend = append(k.Legend, stackName{stackSeries, "others", "", rest})
-	}
-	for i := range steps {
-		stackBar(d, f, s, i)
-	}
+	slices.Reverse(k.Rows)
 	k.Plot = d.SVG()
-	k.times(s)
-	k.Text = "Spending " + figures.Between(s.asked.From, s.asked.To) + " by " + s.Title() +
-		"; the table below has the sums"
+	k.times()
 	return k
 }
 
-// stackBar draws one step.
-func stackBar(d *figures.Drawing, f figures.Frame, s *spendView, i int) {
-	at := s.asked.From.Add(time.Duration(i) * time.Duration(s.Spend.Step) * time.Second)
-	low := int64(0)
-	add := func(n int64, colour int, name, link string) {
-		if n <= 0 {
-			return
+// merged returns the first lines, and the sum of all others.
+func merged(lines []stackLine) []stackLine {
+	if len(lines) <= stackSeries {
+		return lines
+	}
+	others := stackLine{Name: "others", Costs: slices.Clone(lines[stackSeries].Costs)}
+	for _, l := range lines[stackSeries+1:] {
+		for i := range l.Costs {
+			others.Costs[i].add(l.Costs[i])
+		}
+	}
+	return append(slices.Clone(lines[:stackSeries]), others)
+}
+
+func (k *stack) steps() int {
+	if len(k.lines) == 0 {
+		return 0
+	}
+	return len(k.lines[0].Costs)
+}
+
+// step draws one step.
+func (k *stack) step(d *figures.Drawing, f figures.Frame, i int) {
+	at := k.axis.From.Add(time.Duration(i) * k.axis.Step)
+	row, low := stackRow{At: figures.Minute(at)}, pricing.Nano(0)
+	if k.axis.Step >= wholeDay {
+		row.At = at.Format(time.DateOnly)
+	}
+	for n, l := range k.lines {
+		cost := l.Costs[i].Cost
+		row.Costs = append(row.Costs, l.Costs[i])
+		if cost <= 0 {
+			continue
 		}
 		d.Bar(f, figures.Bar{
-			Left: float64(i), Right: float64(i) + 0.86, Lower: float64(low), Upper: float64(low + n), Link: link,
-			Class: "s" + strconv.Itoa(colour), Title: name + ": " + exact(n) + ", " + figures.Minute(at),
+			Left: float64(i), Right: float64(i) + 0.86, Lower: float64(low), Upper: float64(low + cost), Link: l.Link,
+			Class: "s" + strconv.Itoa(n), Title: l.Name + ": " + exact(int64(cost)) + ", " + row.At,
 		})
-		low += n
+		low += cost
 	}
-	others := s.Others.Series[i]
-	for n := range s.Lines {
-		l := &s.Lines[n]
-		if n < stackSeries {
-			add(l.Series[i], n, l.Name, l.Link)
-		} else {
-			others += max(l.Series[i], 0)
-		}
-	}
-	add(others, stackSeries, "others", "")
+	k.Rows = append(k.Rows, row)
 }
 
 // mostTimes is how many marks the time axis has at most.
 const mostTimes = 8
 
 // times marks the time axis.
-func (k *stack) times(s *spendView) {
-	step := time.Duration(s.Spend.Step) * time.Second
-	steps := len(s.Total.Series)
+func (k *stack) times() {
+	steps, step := k.steps(), k.axis.Step
 	every := (steps + mostTimes - 1) / mostTimes
 	for i := 0; i < steps; i += every {
-		at := s.asked.From.Add(time.Duration(i) * step)
+		at := k.axis.From.Add(time.Duration(i) * step)
 		one := stackTime{Text: figures.Mark(at, step, step*time.Duration(steps))}
-		if step >= time.Hour {
-			one.Link = s.Link("range", customRange, "from", at.UTC().Format(inputLayout),
-				"to", at.Add(step*time.Duration(every)).UTC().Format(inputLayout))
+		if k.axis.Link != nil && step >= time.Hour {
+			one.Link = k.axis.Link(at, at.Add(step*time.Duration(every)))
 		}
 		k.Times = append(k.Times, one)
 	}

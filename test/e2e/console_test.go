@@ -267,7 +267,7 @@ func TestConsoleInChromium(t *testing.T) {
 		t.Errorf("%s: %s", what, script)
 	}
 	run(chromedp.Navigate(p.Admin+"/console/orgs/acme"), chromedp.WaitVisible("#key"), chromedp.SendKeys("#key", admin+"\r"),
-		chromedp.WaitVisible(".chart canvas"))
+		chromedp.WaitVisible(".stack svg"))
 	check("the browser goes on to where it wanted", `location.pathname === '/console/orgs/acme'`)
 	for _, width := range []int64{400, 1600} {
 		run(chromedp.EmulateViewport(width, 900))
@@ -284,8 +284,8 @@ func TestConsoleInChromium(t *testing.T) {
 	check("help closes", `!document.getElementById('help').open`)
 	run(chromedp.KeyEvent("t"))
 	check("the theme changes", `['dark', 'light'].includes(document.documentElement.dataset.theme)`)
-	run(chromedp.Navigate(p.Admin+"/console/orgs/acme"), chromedp.WaitVisible(".chart canvas"))
-	check("the chart's figures are a table too", `document.querySelectorAll('[data-chart-table] tr').length === 31`)
+	run(chromedp.Navigate(p.Admin+"/console/orgs/acme"), chromedp.WaitVisible(".stack svg"))
+	check("the chart's figures are a table too", `document.querySelectorAll('#by-day-rows tr').length === 30`)
 	run(chromedp.KeyEvent("/"))
 	check("the search has the focus", `document.activeElement.id === 'q'`)
 }
