@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -22,7 +23,7 @@ type batchesView struct {
 	More       bool
 }
 
-// batches lists the batches of all orgs, unfinished ones first.
+// batches lists the batches of all orgs, unfinished ones first, then those with the highest cost.
 func (c *Console) batches(v *visit) error {
 	q := v.r.URL.Query()
 	view := batchesView{
@@ -42,6 +43,15 @@ func (c *Console) batches(v *visit) error {
 	if err != nil {
 		return err
 	}
+	slices.SortStableFunc(view.Batches, func(a, b *batch.Batch) int {
+		ended := func(b *batch.Batch) int {
+			if b.Status.Terminal() {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(ended(a)-ended(b), cmp.Compare(max(b.Charged, b.Estimate), max(a.Charged, a.Estimate)))
+	})
 	return v.show("batches", "Batches", view)
 }
 

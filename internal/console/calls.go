@@ -1,7 +1,10 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/llmguard/llmguard/budget/ledger"
@@ -16,20 +19,41 @@ type callList struct {
 	Since   *time.Time // entries before it were not searched yet
 	Bad     string
 	First   bool // it begins with the newest
+	Cut     bool // not all orgs were searched
 }
 
-// calls asks the API for entries.
-func (v *visit) calls(a asked, limit, before string) callList {
+// calls asks the API for entries. Those of all orgs are found among the orgs that spend most.
+func (v *visit) calls(a asked, limit int, before string) callList {
 	out := callList{asked: a, First: before == ""}
-	var page admin.CallPage
-	status, text := v.ask(v.r.Context(), http.MethodGet, a.callsPath(limit, before), nil, &page)
-	if status != http.StatusOK {
-		out.Bad = problem(text, "The calls could not be read.")
-		return out
+	orgs := []string{a.Org}
+	if a.Org == "" {
+		orgs, out.Cut = v.spenders(v.r.Context(), shownOrgs)
 	}
-	out.Entries, out.Since = page.Data, page.Since
-	if page.Next != "" {
-		out.More = a.Link("path", "calls", "before", page.Next)
+	for _, org := range orgs {
+		of := a
+		of.Org = org
+		var page admin.CallPage
+		status, text := v.ask(v.r.Context(), http.MethodGet, of.callsPath(strconv.Itoa(limit), before), nil, &page)
+		if status != http.StatusOK {
+			out.Bad = problem(text, "The calls could not be read.")
+			return out
+		}
+		out.Entries = append(out.Entries, page.Data...)
+		if page.Since != nil && (out.Since == nil || page.Since.After(*out.Since)) {
+			out.Since = page.Since
+		}
+		if page.Next != "" && a.Org != "" {
+			out.More = a.Link("path", "calls", "before", page.Next)
+		}
+	}
+	if a.Org == "" {
+		slices.SortStableFunc(out.Entries, func(x, y ledger.Entry) int {
+			if a.Sort == usualSort {
+				return cmp.Compare(y.Cost, x.Cost)
+			}
+			return y.At.Compare(x.At)
+		})
+		out.Entries = out.Entries[:min(limit, len(out.Entries))]
 	}
 	return out
 }
@@ -42,9 +66,6 @@ type callsView struct {
 // searchCalls lists the calls that meet a filter.
 func (c spendPages) searchCalls(v *visit) error {
 	view := callsView{asked: c.askedOf(v.r, "calls")}
-	if view.Org == "" && len(view.Orgs) > 0 {
-		view.Org = view.Orgs[0]
-	}
-	view.Calls = v.calls(view.asked, "50", v.r.URL.Query().Get("before"))
+	view.Calls = v.calls(view.asked, perPage, v.r.URL.Query().Get("before"))
 	return v.show("calls", "Calls", view)
 }

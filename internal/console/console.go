@@ -144,6 +144,7 @@ func (c *Console) routes() error {
 		"GET " + Path + "orgs/{org}/what-if":           c.whatIf.show,
 		"GET " + Path + "orgs/{org}/users/{user}":      c.user,
 		"GET " + Path + "orgs/{org}/runs":              c.runList,
+		"GET " + Path + "runs":                         c.runList,
 		"GET " + Path + "queue":                        c.queuePage,
 		"GET " + Path + "jobs":                         c.jobs,
 		"GET " + Path + "jobs/{org}/{job}":             c.job,

@@ -100,8 +100,9 @@ func spendCSV(w http.ResponseWriter, s *admin.Spend) error {
 // saveCalls downloads the calls that meet the filter, as llmguard usage export writes them.
 func (c spendPages) saveCalls(v *visit) error {
 	a := c.askedOf(v.r, "calls")
-	if a.Org == "" && len(a.Orgs) > 0 {
-		a.Org = a.Orgs[0]
+	if a.Org == "" {
+		v.fail(http.StatusBadRequest, "Choose an org.")
+		return nil
 	}
 	var page admin.CallPage
 	status, text := v.ask(v.r.Context(), http.MethodGet, a.callsPath(mostLines, ""), nil, &page)

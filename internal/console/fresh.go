@@ -2,6 +2,8 @@ package console
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -69,7 +71,7 @@ func (f *fresh[T]) renew(ctx context.Context, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, getTime)
 	defer cancel()
 	began := time.Now()
-	value, err := f.get(ctx)
+	value, err := f.fetch(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	close(done)
@@ -82,6 +84,16 @@ func (f *fresh[T]) renew(ctx context.Context, done chan struct{}) {
 	}
 	f.at, f.getting = time.Now(), nil
 	f.took = f.at.Sub(began)
+}
+
+// fetch is get, with a panic as an error: a page must not end a process that serves callers.
+func (f *fresh[T]) fetch(ctx context.Context) (value T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return f.get(ctx)
 }
 
 // life is the age at which the value is fetched again: what takes long must not keep Redis busy. f.mu is held.

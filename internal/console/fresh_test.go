@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -56,6 +57,14 @@ func TestAnOldValueIsReadAgainBeforeItIsShown(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 	})
+}
+
+// TestAPanicIsAnError: what a page reads in the background does not end the process.
+func TestAPanicIsAnError(t *testing.T) {
+	f := &fresh[int]{age: time.Second, get: func(context.Context) (int, error) { panic("a bug") }}
+	if _, at, err := f.await(t.Context()); !at.IsZero() || err == nil || !strings.Contains(err.Error(), "a bug") {
+		t.Errorf("got a value of %s and %v, want none, and the panic", at, err)
+	}
 }
 
 // TestSumsWithUnreadDaysAreNotShown: a sum that includes an unread day would be too small.

@@ -1,7 +1,9 @@
 package console
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/budget/ledger"
@@ -60,6 +62,20 @@ func (h *history) hourly(ctx context.Context, orgs []string) (*hourly, error) {
 	return out, nil
 }
 
+// shownOrgs bounds the orgs that a list of all orgs reads.
+const shownOrgs = 20
+
+// spenders returns the orgs with the highest cost in the last hours first, and whether there are more than n.
+func (c *Console) spenders(ctx context.Context, n int) (orgs []string, more bool) {
+	orgs = c.o.orgs()
+	if h, at, _ := c.hours.load(ctx); !at.IsZero() {
+		slices.SortStableFunc(orgs, func(a, b string) int {
+			return cmp.Compare(h.Spent[userID{b, ""}], h.Spent[userID{a, ""}])
+		})
+	}
+	return orgs[:min(n, len(orgs))], len(orgs) > n
+}
+
 func (h *history) hoursOf(ctx context.Context, q ledger.Query) (*ledger.Report, error) {
 	select {
 	case h.turn <- struct{}{}:
@@ -79,6 +95,9 @@ const (
 // jump returns a jump of the current hour or else of the one before, and the mean of the hours before it in which
 // something was spent; false if there is none.
 func (c *hourCosts) jump() (hour int, mean pricing.Nano, found bool) {
+	if c == nil { // of an org that did not exist when the hours were read
+		return 0, 0, false
+	}
 	for _, hour := range []int{lastHours - 1, lastHours - 2} {
 		sum, n := pricing.Nano(0), pricing.Nano(0)
 		for _, cost := range c[:hour] {

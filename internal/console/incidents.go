@@ -125,7 +125,6 @@ func (c *Console) findIncidents(ctx context.Context) ([]*incident, error) {
 		w.findings = c.o.Findings(ctx)
 	}
 	if err := w.read(ctx); err != nil {
-		c.o.Log.Warn("console incidents read failed", "err", err)
 		return nil, err
 	}
 	for rank, kind := range incidentKinds {

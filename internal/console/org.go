@@ -308,6 +308,7 @@ func (v *visit) keysOf(past *span, view *userView) {
 		key := [2]string{view.User, view.Keys[i].ID}
 		view.Keys[i].Today = past.Today(view.Org, func(d *day) ledger.Sums { return d.keys[key] })
 	}
+	slices.SortStableFunc(view.Keys, func(a, b keyLine) int { return cmp.Compare(b.Today.Cost, a.Today.Cost) })
 }
 
 // bound returns what limits let an org spend.

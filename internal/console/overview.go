@@ -78,7 +78,10 @@ func (c *Console) overview(v *visit) error {
 	if err != nil {
 		return err
 	}
-	incidents, at, _ := c.incidents.load(ctx) // an error is logged where it happens
+	incidents, at, err := c.incidents.load(ctx)
+	if err != nil {
+		c.o.Log.Error("console incidents read failed", "err", err)
+	}
 	view.Checked = time.Since(at) < 2*incidentsAge
 	if view.Checked {
 		shown := min(len(incidents), maxIncidents)

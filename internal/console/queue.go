@@ -1,7 +1,9 @@
 package console
 
 import (
+	"cmp"
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -104,11 +106,12 @@ type jobsView struct {
 	Statuses                 []queue.State
 	Jobs                     []*queue.Job
 	Next                     string // id to continue after; empty: the end
+	Cut                      bool   // there are more jobs of all orgs
 }
 
 var statuses = []queue.State{queue.Queued, queue.Running, queue.Succeeded, queue.Failed, queue.Cancelled, queue.Expired}
 
-// jobs lists an org's jobs.
+// jobs lists jobs, unfinished ones first, then those with the highest cost. A page of one org has the newest jobs.
 func (c *Console) jobs(v *visit) error {
 	q := v.r.URL.Query()
 	view := jobsView{
@@ -116,14 +119,11 @@ func (c *Console) jobs(v *visit) error {
 		Statuses: statuses,
 	}
 	view.Orgs = c.o.orgs()
-	if view.Org == "" && len(view.Orgs) > 0 {
-		view.Org = view.Orgs[0]
-	}
 	f := queue.Filter{User: view.User, Model: view.Model}
 	if slices.Contains(statuses, queue.State(view.Status)) {
 		f.State = queue.State(view.Status)
 	}
-	page, err := c.o.Queue.List(v.r.Context(), view.Org, f, q.Get("after"), perPage)
+	page, err := c.jobsOf(v.r.Context(), view.Org, f, q.Get("after"))
 	if err != nil && q.Get("after") != "" {
 		return errNotFound
 	}
@@ -131,10 +131,58 @@ func (c *Console) jobs(v *visit) error {
 		return err
 	}
 	view.Jobs = page.Jobs
-	if page.More {
+	slices.SortStableFunc(view.Jobs, func(a, b *queue.Job) int { return cmp.Compare(burns(b), burns(a)) })
+	if view.Org == "" {
+		view.Jobs, view.Cut = view.Jobs[:min(len(view.Jobs), perPage)], page.More || len(view.Jobs) > perPage
+	} else if page.More {
 		view.Next = page.Next
 	}
 	return v.show("jobs", "Jobs", view)
+}
+
+// burns orders jobs: those that hold money come before those that are finished, the most expensive first.
+func burns(j *queue.Job) int64 {
+	if j.Finished.IsZero() {
+		return math.MaxInt64/2 + int64(j.Cost)
+	}
+	return int64(j.Charged)
+}
+
+// jobsOf returns jobs of an org. Those of all orgs are the unfinished ones, and the newest of the orgs that spend most.
+func (c *Console) jobsOf(ctx context.Context, org string, f queue.Filter, after string) (queue.Page, error) {
+	if org != "" || f.State == queue.Queued || f.State == queue.Running {
+		return c.o.Queue.List(ctx, org, f, after, perPage)
+	}
+	var all queue.Page
+	add := func(org string, f queue.Filter) error {
+		page, err := c.o.Queue.List(ctx, org, f, "", perPage)
+		all.Jobs, all.More = append(all.Jobs, page.Jobs...), all.More || page.More
+		return err
+	}
+	for _, state := range []queue.State{queue.Running, queue.Queued} {
+		open := f
+		open.State = state
+		if f.State != "" {
+			break
+		}
+		if err := add("", open); err != nil {
+			return all, err
+		}
+	}
+	orgs, more := c.spenders(ctx, shownOrgs)
+	for _, one := range orgs {
+		if err := add(one, f); err != nil {
+			return all, err
+		}
+	}
+	all.More = all.More || more
+	known := map[string]bool{}
+	all.Jobs = slices.DeleteFunc(all.Jobs, func(j *queue.Job) bool {
+		again := known[j.ID]
+		known[j.ID] = true
+		return again
+	})
+	return all, nil
 }
 
 type jobView struct {

@@ -30,7 +30,8 @@ const (
 	usualRange  = "24h"
 	inputLayout = "2006-01-02T15:04" // of datetime-local
 	topGroups   = "20"
-	topCalls    = "10"
+	topCalls    = 10
+	usualSort   = "cost" // most expensive first
 )
 
 // asked is what the pages of spending and calls show: orgs, period, filter and grouping.
@@ -54,7 +55,7 @@ func (c spendPages) askedOf(r *http.Request, path string) asked {
 	q := r.URL.Query()
 	a := asked{
 		Path: Path + path, Org: q.Get("org"), Range: cmp.Or(q.Get("range"), usualRange), By: cmp.Or(q.Get("by"), "user"),
-		Filter: strings.TrimSpace(strings.Join(q["q"], " ")), Sort: cmp.Or(q.Get("sort"), "newest"),
+		Filter: strings.TrimSpace(strings.Join(q["q"], " ")), Sort: cmp.Or(q.Get("sort"), usualSort),
 	}
 	a.Orgs = c.o.orgs()
 	if !slices.Contains(a.Orgs, a.Org) {
@@ -108,7 +109,7 @@ func (a asked) Link(change ...string) string {
 	}
 	set("by", a.By, "user")
 	set("q", a.Filter, "")
-	set("sort", a.Sort, "newest")
+	set("sort", a.Sort, usualSort)
 	path := a.Path
 	for i := 0; i+1 < len(change); i += 2 {
 		if change[i] == "path" {
@@ -190,11 +191,7 @@ func (c spendPages) spend(v *visit) error {
 	}
 	view.asked.From, view.asked.To = view.Spend.From, view.Spend.To
 	view.fill()
-	if view.Org != "" {
-		costly := view.asked
-		costly.Sort = "cost"
-		view.Calls = v.calls(costly, topCalls, "")
-	}
+	view.Calls = v.calls(view.asked, topCalls, "")
 	return v.show("spend", "Spend", view)
 }
 
@@ -306,12 +303,11 @@ func changeOf(now int64, before *int64) string {
 type picker struct {
 	asked
 	Names []string // of periods
-	All   bool     // all orgs can be chosen
 }
 
 // Ask returns the form of the page.
-func (a asked) Ask(all bool) picker {
-	p := picker{asked: a, All: all}
+func (a asked) Ask() picker {
+	p := picker{asked: a}
 	for _, one := range ranges {
 		p.Names = append(p.Names, one.Name)
 	}

@@ -92,7 +92,7 @@ func TestCallsPage(t *testing.T) {
 			t.Errorf("%q: got %d calls, want %d", query, got, want)
 		}
 	}
-	next := regexp.MustCompile(`href="([^"]+)" rel="next"`).FindStringSubmatch(b.page("/console/calls"))
+	next := regexp.MustCompile(`href="([^"]+)" rel="next"`).FindStringSubmatch(b.page("/console/calls?sort=newest"))
 	if next == nil || strings.Count(b.page(html.UnescapeString(next[1])), "<td><a href=\"/console/calls/acme/") != 2 {
 		t.Errorf("got the next page %v, want one with the two calls that are left", next)
 	}
