@@ -266,35 +266,42 @@ func stopsInForce(_ context.Context, w *watch) error {
 // maxRefused is how many users are incidents only because their calls were refused.
 const maxRefused = 5
 
-// refusedUsers finds the users hit most by refusals in the last hour, and adds refusals to other incidents.
+// refusedUsers finds the users hit most by refusals in the last hour, and adds refusals to other incidents. Calls that a
+// stop or a brake refused are no incident of their own.
 func refusedUsers(_ context.Context, w *watch) error {
-	count := func(of userID) (n int64) {
-		for _, r := range w.refused[of] {
-			n += r.Refused
+	counts := map[userID]int64{}
+	for of, causes := range w.refused {
+		for cause, r := range causes {
+			if kind := cause.Kind(); kind != budget.CauseStop && kind != budget.CauseBrake {
+				counts[of] += r.Refused
+			}
 		}
-		return n
 	}
-	users := slices.SortedFunc(maps.Keys(w.refused), func(a, b userID) int { return int(count(b) - count(a)) })
+	users := slices.SortedFunc(maps.Keys(w.refused), func(a, b userID) int { return cmp.Compare(counts[b], counts[a]) })
 	for i, of := range users {
 		known := w.found[of.Org+"/"+of.User] != nil
-		if !known && (i >= maxRefused || count(of) == 0) {
+		if !known && (i >= maxRefused || counts[of] == 0) {
 			continue
 		}
 		one := w.user(of)
-		one.weight = count(of)
+		one.weight = counts[of]
 		for _, cause := range slices.Sorted(maps.Keys(w.refused[of])) {
-			r := w.refused[of][cause]
-			what := figures.Plural(r.Refused, "call") + " refused"
-			switch {
-			case r.Refused == 0:
-				what = figures.Plural(r.Waited, "call") + " delayed"
-			case r.Waited > 0:
-				what += " and " + figures.Count(r.Waited) + " delayed"
-			}
-			one.fact("%s by %s %s since %s", what, cause.Kind(), cause.Name(), figures.Clock(r.First))
+			one.fact("%s", refusedFact(cause, w.refused[of][cause]))
 		}
 	}
 	return nil
+}
+
+// refusedFact says what was refused for a cause.
+func refusedFact(cause budget.Cause, r *budget.Refused) string {
+	what := figures.Plural(r.Refused, "call") + " refused"
+	switch {
+	case r.Refused == 0:
+		what = figures.Plural(r.Waited, "call") + " delayed"
+	case r.Waited > 0:
+		what += " and " + figures.Count(r.Waited) + " delayed"
+	}
+	return what + " by " + cause.Kind() + " " + cause.Name() + " since " + figures.Clock(r.First)
 }
 
 // poolFindings finds pools that rest.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
@@ -42,6 +43,33 @@ func TestSpendByRun(t *testing.T) {
 	b := r.signedIn(opsKey)
 	b.has("/console/spend?by=run", ">run</a>", ">label run</a>", id, "(no run)", "$1.000000000")
 	b.has("/console/spend?by=label:run", "(no label run)", "nightly")
+}
+
+// Runs of all orgs are a tree: a run is below the one that gave it its budget, and what cost most is first.
+func TestRunsAreATree(t *testing.T) {
+	r := newRig(t, acme)
+	idle, wild := r.newRun("k1", `{"amount":"$5","name":"idle"}`), r.newRun("k1", `{"amount":"$5","name":"wild"}`)
+	r.spendOf(idle, budget.Amounts{Cost: dollar})
+	r.spendOf(wild, budget.Amounts{Cost: 3 * dollar})
+	runs, err := r.books.Runs.Find(t.Context(), "acme", wild)
+	r.must(err)
+	_, _, err = r.books.Runs.Create(t.Context(), budget.NewRun{
+		Run: budget.Run{
+			Path: runs[0].Path.Below("run_inner"), Parent: runs[0].Path, Org: "acme", User: "alice", Key: "k1", Name: "inner",
+			Amount: dollar,
+		},
+		Life: time.Hour, Most: 9,
+	})
+	r.must(err)
+	b := r.signedIn(opsKey)
+	want := []string{`class="in0">wild`, `class="in1">inner`, `class="in0">idle`}
+	for _, path := range []string{"/console/runs", "/console/orgs/acme/runs"} {
+		text := b.has(path, append(want, "act/end-run", "$3.00")...)
+		wild, inner, idle := strings.Index(text, want[0]), strings.Index(text, want[1]), strings.Index(text, want[2])
+		if wild > inner || inner > idle {
+			t.Errorf("%s: got wild at %d, inner at %d and idle at %d, want them in this order", path, wild, inner, idle)
+		}
+	}
 }
 
 // The name of a download that lacks calls says so.

@@ -14,6 +14,20 @@ function switchTheme() {
   try { localStorage.setItem('llmguard-theme', theme); } catch { /* for this page only */ }
 }
 
+// --- on narrow screens rows are cards, which need the headings of their cells ---
+function label(page) {
+  for (const table of page.querySelectorAll('table')) {
+    const headings = [...table.querySelectorAll('thead th')].map((th) => th.textContent);
+    for (const row of table.querySelectorAll('tbody tr, tfoot tr')) {
+      let column = 0;
+      for (const cell of row.cells) {
+        if (cell.tagName === 'TD' && cell.colSpan === 1) cell.dataset.label = headings[column] ?? '';
+        column += cell.colSpan;
+      }
+    }
+  }
+}
+
 // --- live updates: parts of the page with an id and data-live are replaced ---
 const every = 5000;
 const status = document.getElementById('live');
@@ -32,6 +46,7 @@ async function refresh() {
     return;
   }
   const fresh = new DOMParser().parseFromString(text, 'text/html');
+  label(fresh);
   for (const old of document.querySelectorAll('[data-live][id]')) {
     const now = fresh.getElementById(old.id);
     if (now && now.innerHTML !== old.innerHTML && !old.contains(document.activeElement)) old.replaceWith(now);
@@ -82,4 +97,5 @@ if (keysButton) {
   keysButton.hidden = false;
   keysButton.addEventListener('click', () => document.getElementById('help').showModal());
 }
+label(document);
 if (signedIn && main.querySelector('[data-live]')) setInterval(refresh, every);
