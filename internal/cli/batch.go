@@ -170,7 +170,7 @@ func (b *batches) describe(w io.Writer, batch openai.Batch, cost cost) {
 	line("status", batch.Status)
 	line("endpoint", string(batch.Endpoint))
 	line("requests", fmt.Sprintf("%d of %d, %d failed", n.Completed+n.Failed, n.Total, n.Failed))
-	line("cost", fmt.Sprintf("$%s so far, at most $%s", cost.Charged, cost.Estimated))
+	line("cost", decimalUSD(w, cost.Charged)+" so far, at most "+decimalUSD(w, cost.Estimated))
 	line("expires", unixTime(batch.ExpiresAt))
 	line("output", file(batch.OutputFileID))
 	line("errors", file(batch.ErrorFileID))

@@ -43,14 +43,10 @@ func (c *Console) batches(v *visit) error {
 	if err != nil {
 		return err
 	}
+	ended := map[bool]int{true: 1}
 	slices.SortStableFunc(view.Batches, func(a, b *batch.Batch) int {
-		ended := func(b *batch.Batch) int {
-			if b.Status.Terminal() {
-				return 1
-			}
-			return 0
-		}
-		return cmp.Or(ended(a)-ended(b), cmp.Compare(max(b.Charged, b.Estimate), max(a.Charged, a.Estimate)))
+		return cmp.Or(ended[a.Status.Terminal()]-ended[b.Status.Terminal()],
+			cmp.Compare(max(b.Charged, b.Estimate), max(a.Charged, a.Estimate)))
 	})
 	return v.show("batches", "Batches", view)
 }

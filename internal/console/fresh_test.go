@@ -144,3 +144,31 @@ func TestEarlierDaysAreAddedUpOnce(t *testing.T) {
 		t.Errorf("a day was corrected: %d, want 19", view())
 	}
 }
+
+// TestSpendJumps: a jump is three times the mean of the hours before in which something was spent, and at least a dollar,
+// in the current hour or the one before.
+func TestSpendJumps(t *testing.T) {
+	const usd = pricing.Nano(1_000_000_000)
+	for name, c := range map[string]struct {
+		last  [3]pricing.Nano // the last hours; 1 $ was spent in two others
+		hour  int
+		found bool
+	}{
+		"three times the mean": {[3]pricing.Nano{0, 0, 3 * usd}, lastHours - 1, true},
+		"less":                 {[3]pricing.Nano{0, 0, 3*usd - 1}, 0, false},
+		"an hour ago":          {[3]pricing.Nano{0, 4 * usd, usd}, lastHours - 2, true},
+		"two hours ago":        {[3]pricing.Nano{9 * usd, usd, usd}, 0, false},
+	} {
+		costs := hourCosts{2: usd, 7: usd}
+		copy(costs[lastHours-3:], c.last[:])
+		if hour, _, found := costs.jump(); hour != c.hour || found != c.found {
+			t.Errorf("%s: got %d, %t, want %d, %t", name, hour, found, c.hour, c.found)
+		}
+	}
+	if _, _, found := (&hourCosts{lastHours - 1: usd - 1}).jump(); found {
+		t.Error("got a jump to less than a dollar")
+	}
+	if _, _, found := (*hourCosts)(nil).jump(); found {
+		t.Error("got a jump of an org whose hours were not read")
+	}
+}

@@ -178,7 +178,7 @@ func limitFact(s *budget.Status) string {
 	}
 	text += ": " + amount(s.Metric, s.Used) + " of " + amount(s.Metric, s.Amount)
 	if s.Reset > 0 && s.Reset < budget.Endless {
-		text += ", resets in " + figures.Span(s.Reset)
+		text += ", resets in " + figures.Lasting(s.Reset)
 	}
 	return text
 }
@@ -266,8 +266,8 @@ func stopsInForce(_ context.Context, w *watch) error {
 // maxRefused is how many users are incidents only because their calls were refused.
 const maxRefused = 5
 
-// refusedUsers finds the users hit most by refusals in the last hour, and adds refusals to other incidents. Calls that a
-// stop or a brake refused are no incident of their own.
+// refusedUsers finds the users hit most by refusals in the last hour, and adds refusals to other incidents. What a stop
+// or a brake refused is no incident of its own.
 func refusedUsers(_ context.Context, w *watch) error {
 	counts := map[userID]int64{}
 	for of, causes := range w.refused {

@@ -174,11 +174,11 @@ func (w *watch) complete(i *incident) {
 	var facts []string
 	i.cost = w.hours.Spent[i.of]
 	if i.cost > 0 {
-		share := shareText(int64(i.cost), int64(w.hours.All))
+		share := figures.Share(int64(i.cost), int64(w.hours.All))
 		facts = append(facts, figures.USD(i.cost)+" in 24 hours, "+share+" of all")
 	}
 	if f := w.flows[i.of]; f.jobs > 0 {
-		facts = append(facts, figures.Plural(f.jobs, "job")+" waiting, the oldest for "+figures.Span(w.now.Sub(f.oldest)))
+		facts = append(facts, figures.Plural(f.jobs, "job")+" waiting, the oldest for "+figures.Lasting(w.now.Sub(f.oldest)))
 	}
 	i.Facts = append(facts, i.Facts...)
 	var acts []incidentAct

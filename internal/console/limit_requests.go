@@ -15,12 +15,12 @@ type requestsView struct {
 	Problem string
 }
 
-// limitRequests lists the requests: all that are pending, the largest first, then the newest others. Opening the page decides nothing.
+// limitRequests lists the requests: all that are pending, the largest first, then the newest others. Opening the page
+// decides nothing.
 func (c *Console) limitRequests(v *visit) error {
 	view := requestsView{ID: v.r.URL.Query().Get("id")}
 	all, wrong := list[admin.LimitRequest](v, "/limit_requests", "The requests could not be read.")
 	view.Problem = wrong
-	slices.SortStableFunc(all, func(a, b admin.LimitRequest) int { return cmp.Compare(pendingOf(&b), pendingOf(&a)) })
 	for _, pending := range []bool{true, false} {
 		for _, r := range all {
 			if (r.Status == "pending") == pending && (view.ID == "" || view.ID == r.ID) &&
@@ -28,16 +28,13 @@ func (c *Console) limitRequests(v *visit) error {
 				view.Lines = append(view.Lines, r)
 			}
 		}
+		if pending {
+			slices.SortStableFunc(view.Lines, func(a, b admin.LimitRequest) int {
+				return cmp.Compare(nanoOf(b.Amount), nanoOf(a.Amount))
+			})
+		}
 	}
 	return v.show("requests", "Limit requests", view)
-}
-
-// pendingOf returns the amount of a pending request; other requests stay in their order.
-func pendingOf(r *admin.LimitRequest) int64 {
-	if r.Status != "pending" {
-		return 0
-	}
-	return nanoOf(r.Amount)
 }
 
 // untilFormat is how a form shows and reads the end of an approval.

@@ -145,16 +145,15 @@ func (c *Console) byHour(ctx context.Context, orgs []orgLine) *stack {
 	var lines []stackLine
 	for _, o := range orgs {
 		line := stackLine{Name: o.Name, Link: pathOf("orgs", o.ID), Costs: make([]spent, lastHours)}
-		costs := h.Costs[userID{o.ID, ""}]
-		for i := range line.Costs {
-			line.Costs[i].Known = costs != nil
-			if costs != nil {
-				line.Costs[i].Cost = costs[i]
+		if costs := h.Costs[userID{o.ID, ""}]; costs != nil {
+			for i := range line.Costs {
+				line.Costs[i] = spent{ledger.Sums{Cost: costs[i]}, true}
 			}
 		}
 		lines = append(lines, line)
 	}
-	return newStack("by-hour", "Spending of the last 24 hours, by hour and org", stackAxis{From: h.From, Step: time.Hour}, lines)
+	axis := stackAxis{From: h.From, Step: time.Hour}
+	return newStack("by-hour", "Spending of the last 24 hours, by hour and org", axis, lines)
 }
 
 // byDay draws the last days of the orgs.

@@ -67,17 +67,17 @@ func (p *pages) functions() template.FuncMap {
 		"path":  pathOf,
 		"exact": exact, "nanos": func(n pricing.Nano) int64 { return int64(n) },
 		"plain": plain, "sum": func(a, b int64) int64 { return a + b }, "fromUSD": nanoOf,
-		"stampOf": figures.Minute, "of": shareText,
+		"stampOf": figures.Minute, "of": figures.Share,
 		"ago": func(t time.Time) string {
 			if t.IsZero() {
 				return "never"
 			}
-			return figures.Span(p.now().Sub(t)) + " ago"
+			return figures.Lasting(p.now().Sub(t)) + " ago"
 		},
-		"until": func(t time.Time) string { return "in " + figures.Span(t.Sub(p.now())) },
+		"until": func(t time.Time) string { return "in " + figures.Lasting(t.Sub(p.now())) },
 		"stamp": figures.Second, "cell": figures.Cell,
 		"either":      func(a, b string) string { return cmp.Or(a, b) },
-		"since":       func(t time.Time) string { return figures.Span(p.now().Sub(t)) },
+		"since":       func(t time.Time) string { return figures.Lasting(p.now().Sub(t)) },
 		"len64":       func(n int) int64 { return int64(n) },
 		"nano":        func(n int64) string { return figures.USD(pricing.Nano(n)) },
 		"share":       func(part, all pricing.Nano) bar { b := barOf(int64(part), 0, int64(all)); b.Level = ""; return b },

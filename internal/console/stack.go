@@ -149,14 +149,3 @@ func (k *stack) times() {
 		k.Times = append(k.Times, one)
 	}
 }
-
-// shareText formats a part: 12 %, or less than 1 %.
-func shareText(part, all int64) string {
-	switch {
-	case all <= 0 || part <= 0:
-		return ""
-	case part*100 < all:
-		return "< 1 %"
-	}
-	return figures.Count(part*100/all) + " %"
-}

@@ -236,12 +236,12 @@ func (l *look) queues(quotas map[string]Quota) {
 	blocked, parked := l.by("quota_blocked_seconds", "pool"), l.by("queue_parked_subjects", "pool")
 	for _, pool := range slices.Sorted(maps.Keys(waiting)) {
 		jobs := many(waiting[pool], "job")
-		wait := fmt.Sprintf("pool %s: %s waiting, the oldest for %s", pool, jobs, oldest[pool].Round(time.Second))
+		wait := fmt.Sprintf("pool %s: %s waiting, the oldest for %s", pool, jobs, figures.Lasting(oldest[pool]))
 		switch {
 		case waiting[pool] == 0:
 		case blocked[pool] > 0:
 			l.Add(Warning, fmt.Sprintf("pool %s: the provider blocks calls for another %s; %s waiting", pool,
-				seconds(blocked[pool]).Round(time.Second), jobs),
+				figures.Lasting(seconds(blocked[pool])), jobs),
 				"Check whether its quota is smaller than configured, or shared with others.")
 		case oldest[pool] < late:
 		case running[pool] == 0 && parked[pool] == 0:
@@ -272,7 +272,7 @@ func (l *look) quotas(quotas map[string]Quota) {
 	paces := l.by("quota_pace_ratio", "pool")
 	for _, pool := range slices.Sorted(maps.Keys(paces)) {
 		if pace := paces[pool]; pace < 0.9 {
-			l.Add(Warning, fmt.Sprintf("pool %s runs at %.0f%% of its quota, because the provider recently refused calls", pool,
+			l.Add(Warning, fmt.Sprintf("pool %s runs at %.0f %% of its quota, because the provider recently refused calls", pool,
 				100*pace), "It recovers automatically. If this happens again, lower the configured quota.")
 		}
 	}

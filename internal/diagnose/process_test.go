@@ -77,7 +77,7 @@ guard_store_away_orgs{mode="deny"} 0`},
 		{"warning 2 jobs failed", `queue_dead_letters{pool="p"} 2`},
 		{"warning 1 delivery of webhooks", `webhook_dead_total{reason="exhausted"} 1`},
 		{"warning 2 deliveries of webhooks", `webhook_dead_total{reason="exhausted"} 2`},
-		{"warning runs at 50%", `quota_pace_ratio{pool="p"} 0.5`},
+		{"warning runs at 50 %", `quota_pace_ratio{pool="p"} 0.5`},
 		{"error invalid | error missing", "config_last_reload_successful 0\nbudget_export_gaps_total 1"},
 
 		// A provider that allows less than configured; more, or none, is fine.
@@ -89,12 +89,12 @@ quota_limit{pool="p",limit="tpm"} 100000`},
 
 		// Waiting jobs are a fault only if they wait long, and each pool is checked.
 		{"ok ready", waits + "119"},
-		{"error 5 jobs waiting, the oldest for 2m0s, and none running", waits + `120` + "\n" + `queue_claimed_jobs{pool="p"} 0`},
+		{"error 5 jobs waiting, the oldest for 2m, and none running", waits + `120` + "\n" + `queue_claimed_jobs{pool="p"} 0`},
 		{"warning because limits pause 2 subjects", waits + `120` + "\n" + `queue_parked_subjects{pool="p"} 2`},
-		{"warning the oldest for 2m0s", waits + `120` + "\n" + `queue_claimed_jobs{pool="p"} 3` + "\n" + `queue_parked_subjects{pool="p"} 2`},
+		{"warning the oldest for 2m", waits + `120` + "\n" + `queue_claimed_jobs{pool="p"} 3` + "\n" + `queue_parked_subjects{pool="p"} 2`},
 		{"warning blocks calls for another 12s", waits + `5` + "\n" + `quota_blocked_seconds{pool="p"} 12`},
 		{"ok ready", `quota_blocked_seconds{pool="p"} 12`},
-		{"error pool a: 2 jobs waiting, the oldest for 10m0s | error pool b: 1 job waiting", `queue_waiting_jobs{pool="b",class="batch"} 1
+		{"error pool a: 2 jobs waiting, the oldest for 10m | error pool b: 1 job waiting", `queue_waiting_jobs{pool="b",class="batch"} 1
 queue_waiting_jobs{pool="a",class="async"} 1
 queue_waiting_jobs{pool="a",class="batch"} 1
 queue_oldest_seconds{pool="a",class="async"} 10

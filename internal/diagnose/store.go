@@ -123,7 +123,7 @@ func (s *Server) memory(ctx context.Context, r *Report) {
 			"Raise maxmemory. What frees memory still works: end runs, cancel jobs, delete files, disable or purge "+
 				"orgs. `llmguard doctor --keys` shows what takes the memory.")
 	case used*100/most >= 80:
-		r.Add(Warning, fmt.Sprintf("redis uses %d%% of its maxmemory; no jobs are accepted beyond queue.memory_share%s",
+		r.Add(Warning, fmt.Sprintf("redis uses %d %% of its maxmemory; no jobs are accepted beyond queue.memory_share%s",
 			used*100/most, mostCounted(ctx, s.rdb)), "Raise maxmemory, or lower queue.result_ttl and ledger.max_entries.")
 	}
 }

@@ -79,7 +79,7 @@ func TestRedis(t *testing.T) {
 		{"error is a replica" + answers, nil, values{"role": "slave"}},
 		{"error cannot write its append-only file" + answers, nil, values{"aof_last_write_status": "err"}},
 		{"error loading" + answers, nil, values{"loading": "1"}},
-		{"warning uses 94% of its maxmemory; no jobs are accepted beyond queue.memory_share; callers of org hog keep most in it, 7000 bytes" +
+		{"warning uses 94 % of its maxmemory; no jobs are accepted beyond queue.memory_share; callers of org hog keep most in it, 7000 bytes" +
 			answers, nil, values{"used_memory": "63500000"}},
 		{"error no memory left (67108864 of 67108864 bytes): calls get 503 store_full; callers of org hog" + answers, nil, values{"used_memory": "67108864"}},
 		{"warning queue.memory_share and ledger.memory_share have no effect" + answers, nil, values{"used_memory": ""}},

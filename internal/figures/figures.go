@@ -62,6 +62,17 @@ func Plural(n int64, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
+// Share formats a part of a whole: 12 %, or < 1 %, and nothing if there is none.
+func Share(part, all int64) string {
+	switch {
+	case all <= 0 || part <= 0:
+		return ""
+	case part*100 < all:
+		return "< 1 %"
+	}
+	return Count(part*100/all) + " %"
+}
+
 // Compact formats a number in six characters: 950, 12.3k, 4.0M.
 func Compact(n int64) string {
 	switch {

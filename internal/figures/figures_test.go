@@ -30,6 +30,7 @@ func TestCountsAndDurations(t *testing.T) {
 	for got, want := range map[string]string{
 		Count(999): "999", Count(-1_000): "-1,000", Count(1_234_567): "1,234,567",
 		Compact(9_999): "9999", Compact(12_345): "12.3k", Compact(4_000_000): "4.0M",
+		Share(1, 8): "12 %", Share(1, 1000): "< 1 %", Share(0, 8): "",
 		Age(-time.Second): "0s", Age(119 * time.Minute): "1h", Age(47 * time.Hour): "47h", Age(49 * time.Hour): "2d",
 		Span(-1): "0ms", Span(1540 * time.Millisecond): "1.5s", Span(303 * time.Second): "5m 3s",
 		Span(59980 * time.Millisecond):   "1m",

@@ -51,7 +51,7 @@ async function refresh() {
     const now = fresh.getElementById(old.id);
     if (now && now.innerHTML !== old.innerHTML && !old.contains(document.activeElement)) old.replaceWith(now);
   }
-  status.textContent = `· live, ${new Date().toLocaleTimeString()}`;
+  status.textContent = `· live, ${new Date().toISOString().slice(11, 19)} UTC`;
 }
 
 function pause() {
