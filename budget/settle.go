@@ -21,6 +21,7 @@ type Settlement struct {
 	// again. Brakes do not count it, nor do limits on requests if it is a job's.
 	Failed      bool `json:",omitzero"`
 	UpstreamID  string
+	AnswerID    string `json:",omitzero"`
 	ServiceTier string
 
 	// Quota is the number of tokens booked on the provider's quota, Class is async or batch for

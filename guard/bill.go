@@ -92,6 +92,7 @@ func (b *bill) price(a wire.Answer) {
 	r := b.result
 	r.Outcome = Completed
 	r.Model, r.Tier = a.Model, a.ServiceTier
+	r.identify(a.ID)
 	if a.Region != "" {
 		b.plan.terms.Region = a.Region
 	}

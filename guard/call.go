@@ -52,11 +52,22 @@ type Result struct {
 	Refusal     *wire.Error // the provider's error, if that is what was relayed
 	Ending      *wire.Error // our error that ended the stream, if any
 	UpstreamID  string      // the provider's x-request-id
+	AnswerID    string      // the id in the answer, as the caller gets it
 	Model       string      // as named in the answer
 	Tier        string      // as named in the answer
 	RetryAfter  time.Duration
 	FirstByte   time.Duration
 	Took        time.Duration
+}
+
+// maxAnswerID is the longest id of an answer that the ledger records.
+const maxAnswerID = 64
+
+// identify records the id in the answer, unless there is one.
+func (r *Result) identify(id string) {
+	if r.AnswerID == "" && len(id) <= maxAnswerID {
+		r.AnswerID = id
+	}
 }
 
 // Counted returns, after Forward, the tokens counted by a provider that counts actual ones.

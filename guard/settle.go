@@ -190,7 +190,7 @@ func (c *Call) ending() budget.Settle {
 		Actual: budget.Amounts{Cost: r.Cost, Tokens: r.Usage.Input + r.Usage.Output},
 		Usage:  r.Usage, Split: r.Split, Estimated: r.Estimated, Outcome: string(r.Outcome), Status: r.Status,
 		Failed:     r.Outcome.Failed() || r.Failed || c.again,
-		UpstreamID: r.UpstreamID, ServiceTier: r.Tier, Waited: c.Waited, Took: r.Took,
+		UpstreamID: r.UpstreamID, AnswerID: r.AnswerID, ServiceTier: r.Tier, Waited: c.Waited, Took: r.Took,
 		Quota: c.Plan.Quota, Class: c.Class, Stream: c.Plan.Request.Stream,
 	}}
 }

@@ -363,6 +363,7 @@ func (r *relay) frame(e *wire.Error) []byte {
 // follow records what an event shows of what the provider stores.
 func (r *relay) follow(chunk wire.Chunk) {
 	r.sequence = max(r.sequence, chunk.Sequence+1)
+	r.call.Result.identify(chunk.ID)
 	// immediately, so that it can be fetched while it is generated
 	if chunk.ID != "" && (!r.noted || chunk.HasUsage) {
 		r.noted = true

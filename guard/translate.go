@@ -152,6 +152,7 @@ func (e *upstreamCall) wires(streams bool) (neutral.Reader, neutral.Writer) {
 	r := neutral.Reply{Request: c.Plan.Request, ID: c.Alias}
 	if c.Plan.Request.Endpoint == wire.Responses {
 		r.ID = cmp.Or(r.ID, neutral.NewID("resp_"))
+		c.Result.identify(r.ID)
 		if c.Plan.Request.Store && c.guard.turns != nil {
 			r.Final = func(response []byte) { e.keep(r.ID, response) }
 		}

@@ -12,33 +12,35 @@ type ReadEntries func(ctx context.Context, org string, from, to time.Time, fn fu
 // clockSkew is the assumed maximum skew between the clocks of proxies and Redis.
 const clockSkew = 10 * time.Minute
 
-// Bounds of what EntriesOf reads: the number of entries, and the time after the call's id was made.
-const (
-	callEntries = 20_000
-	callAfter   = 26 * time.Hour // a job waits up to a day and then runs
-)
+// callEntries is how many entries EntriesOf reads at most.
+const callEntries = 20_000
+
+// CallAfter is how long after its id was made a call is expected to be settled: a job waits up to a day and then runs.
+const CallAfter = 26 * time.Hour
 
 // EntriesAround returns the period in which the entries of a call can be whose id was made then.
 func EntriesAround(made time.Time) (from, to time.Time) {
-	return made.Add(-clockSkew), made.Add(callAfter)
+	return made.Add(-clockSkew), made.Add(CallAfter)
 }
 
-// EntriesOf returns a call's ledger entries: the first one and those that correct it. made is when
-// the call's id was made.
-func EntriesOf(ctx context.Context, read ReadEntries, org, id string, made time.Time) ([]Entry, error) {
-	var out []Entry
+// EntriesOf returns the ledger entries of a call or a job: the first one and those that correct it. made is when the
+// id was made. until is zero, or the time up to which entries were searched if there are too many.
+func EntriesOf(
+	ctx context.Context, read ReadEntries, org, id string, made time.Time,
+) (out []Entry, until time.Time, err error) {
 	n := 0
-	err := read(ctx, org, made.Add(-time.Minute), made.Add(callAfter), func(e Entry) error {
+	err = read(ctx, org, made.Add(-time.Minute), made.Add(CallAfter), func(e Entry) error {
 		n++
 		if n > callEntries {
+			until = e.At
 			return ErrEnough
 		}
-		if e.ID == id {
+		if e.ID == id || e.JobID == id {
 			out = append(out, e)
 		}
 		return nil
 	})
-	return out, err
+	return out, until, err
 }
 
 // FindCall returns the call that a correction refers to; found is false if it is not in the ledger.

@@ -42,7 +42,8 @@ type Details struct {
 	Estimated   bool   `json:"estimated,omitempty"`
 	Outcome     string `json:"outcome,omitempty"`
 	Status      int    `json:"status,omitempty"`
-	UpstreamID  string `json:"upstream_id,omitempty"`
+	UpstreamID  string `json:"upstream_id,omitempty"` // the provider's x-request-id
+	AnswerID    string `json:"answer_id,omitempty"`   // the id in the answer, such as chatcmpl-...
 	ServiceTier string `json:"service_tier,omitempty"`
 	WaitedMS    int64  `json:"waited_ms,omitempty"`
 	TookMS      int64  `json:"took_ms,omitempty"`

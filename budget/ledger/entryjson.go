@@ -34,6 +34,7 @@ func OpenEntry(c Call, d Details) string {
 	e.text("outcome", d.Outcome)
 	e.number("status", int64(d.Status))
 	e.text("upstream_id", d.UpstreamID)
+	e.text("answer_id", d.AnswerID)
 	e.text("service_tier", d.ServiceTier)
 	e.number("waited_ms", d.WaitedMS)
 	e.number("took_ms", d.TookMS)

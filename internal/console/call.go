@@ -77,7 +77,7 @@ func (c *callPage) findCall(ctx context.Context, org, id string) (*callView, err
 	if !ok {
 		return nil, nil
 	}
-	entries, err := ledger.EntriesOf(ctx, c.o.Budget.Ledger.Entries, org, id, made)
+	entries, _, err := ledger.EntriesOf(ctx, c.o.Budget.Ledger.Entries, org, id, made)
 	if err != nil || len(entries) == 0 {
 		return nil, err
 	}
