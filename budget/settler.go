@@ -62,7 +62,7 @@ func (st Settlement) details(h *Hold) ledger.Details {
 		HeldNano: int64(h.Max.Cost), HeldTokens: h.Max.Tokens, HeldUS: at, QuotaTokens: quota,
 		Class: st.Class, Stream: st.Stream, Shadow: h.allShadow(),
 		Estimated: st.Estimated, Outcome: st.Outcome, Status: st.Status, UpstreamID: st.UpstreamID,
-		AnswerID: st.AnswerID,
+		AnswerID:    st.AnswerID,
 		ServiceTier: st.ServiceTier, WaitedMS: st.Waited.Milliseconds(), TookMS: st.Took.Milliseconds(),
 		Usage: ledger.Usage(st.Usage), Costs: ledger.Costs(split),
 	}

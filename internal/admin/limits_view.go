@@ -42,6 +42,8 @@ func shapeOf(s budget.Shape) string {
 		}
 		return "bucket, refilled in " +
 			figures.Lasting(budget.Lasting(s.Per.Seconds()*float64(s.Amount)/float64(s.Refill)))
+	case budget.Once:
+		return "once"
 	default:
 		return "open calls"
 	}

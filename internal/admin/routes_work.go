@@ -346,16 +346,17 @@ func (s *Server) spendingRoutes() []Operation {
 
 		{
 			Name: "explain", Method: http.MethodGet, Path: "/why/{id}",
-			Summary: "Explain why a call, job or user waits or is refused: the limits and their usage, when capacity " +
-				"returns, who uses most, and what would admit the call",
-			Query:  []parameter{{name: "org", text: "Only in this org; required if several orgs have a user with that name"}},
-			Answer: Why{}, serve: s.why.explain,
+			Summary: "Explain what refuses or delays a call, job, batch, run, key, user or org, or whom a limit, brake or " +
+				"stop refuses: the cause, the limits and their usage, who uses most, and the commands that help",
+			Query:  []parameter{{name: "org", text: "Only in this org; required if the name means several things"}},
+			Answer: Why{}, serve: s.why.serve,
 			Commands: []Command{{
-				Use: "why CALL|JOB|USER", Short: "Explain why a call, job or user is waiting or refused, and how to let it through",
-				Long: "Shows every limit that applies, its usage, when it has capacity again, and who uses most of it. For a waiting job it shows\n" +
-					"whether it waits for a limit, a spend cap or the provider's quota, its position, and when it will start. At the end it\n" +
-					"lists commands that let it through now. Limits are the current ones, even for a call that has ended.",
-				Example: "why alice --org acme\nwhy job_puyzj01m7x3vb350ckcmq65wwmswwsz\n" +
+				Use: "why ID|NAME", Short: "Explain what refuses or delays a call, job or caller, and how to let it through",
+				Long: "Takes any id from an answer: of a call (X-Request-Id), job, response, batch, hold or run, or the provider's. It also\n" +
+					"takes the name of a user, key, run, limit, brake or org; user:alice names its kind, too. The first line is the\n" +
+					"cause, the last one a command that lets the call through. Between them are the limits that apply, their usage,\n" +
+					"when they have capacity again, and who uses most. Limits are the current ones, even for a call that has ended.",
+				Example: "why alice --org acme\nwhy job_puyzj01m7x3vb350ckcmq65wwmswwsz\nwhy brake:wild-run --org acme\n" +
 					"why 01m7x425asv4hapb0hzey6k903 -o json",
 			}},
 		},

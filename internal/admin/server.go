@@ -194,7 +194,7 @@ func (s *Server) setHandlers(o *Options) {
 	}}
 	s.usage = &usageHandler{b, make(chan struct{}, 2)}
 	s.ledger, s.finance = &ledgerHandler{b, s.usage}, &financeHandler{b, s.usage}
-	s.why, s.admins = &whyHandler{b, s.jobs, s.usage}, &adminHandler{b, s.login}
+	s.why, s.admins = &whyHandler{b, s.jobs, s.usage, s.runs}, &adminHandler{b, s.login}
 	s.system = &systemHandler{base: b, jobs: s.jobs, usage: s.usage, live: live{turn: make(chan struct{}, 1)}}
 }
 

@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
-	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/guard"
 )
 
 // WhyLimit is a limit that applies, with when it frees capacity and who holds the most of it.
@@ -43,7 +44,8 @@ type WhyLimit struct {
 	Command string `json:"command,omitempty"`
 
 	limit    budget.Limit
-	provider string // of its spend cap; empty: all
+	who      ledger.Call // whom it counts
+	provider string      // of its spend cap; empty: all
 }
 
 // Freed is when an amount of a limit becomes free; null seconds: time alone does not free it.
@@ -60,7 +62,26 @@ func (l *WhyLimit) title() string {
 	if l.Cap != "" {
 		return "the spend cap " + l.Name + " of " + l.Cap
 	}
-	return "the limit " + l.Name + " of this " + l.Subject
+	switch l.limit.Subject {
+	case budget.RunBudget:
+		return "the budget of the run " + l.limit.Only
+	case budget.Org:
+		return "the limit " + l.Name + " of org " + l.who.Org
+	case budget.UserGroup:
+		return "the limit " + l.Name + " of group " + l.limit.Only
+	}
+	of := guard.BrakeSubject(l.limit.Subject, l.limit.Subject.ID(l.who))
+	return "the limit " + l.Name + " of " + strings.ReplaceAll(of, "=", " ")
+}
+
+// full returns the limits and caps without capacity.
+func (w *Why) full() (out []string) {
+	for i := range w.Limits {
+		if w.Limits[i].Refuses {
+			out = append(out, w.Limits[i].title())
+		}
+	}
+	return out
 }
 
 // whyLimits reads the state of all limits.
@@ -114,14 +135,14 @@ func rank(l *WhyLimit) int {
 // addLimits adds the org's limits, or those of a spend cap.
 func (w *Why) addLimits(limits []budget.Limit, spend *budget.Cap, statuses []budget.Status, frees [][]budget.Status) {
 	for i, s := range statuses {
-		at := slices.IndexFunc(limits, func(l budget.Limit) bool { return l.ID == s.LimitID })
+		at := slices.IndexFunc(limits, func(l budget.Limit) bool { return l.ID == s.LimitID && l.Metric == s.Metric })
 		if at < 0 {
 			continue
 		}
 		v := WhyLimit{
 			Name: s.LimitID, Subject: string(s.Subject), Metric: string(s.Metric), Unit: units[s.Metric], Mode: string(s.Mode),
 			Shape: shapeOf(limits[at].Shape), Amount: s.Amount, Used: s.Used, Held: s.Held, Remaining: s.Remaining,
-			Reset: secondsOf(s.Reset), Frees: []Freed{}, Neighbors: []Neighbor{}, limit: limits[at],
+			Reset: secondsOf(s.Reset), Frees: []Freed{}, Neighbors: []Neighbor{}, limit: limits[at], who: w.who,
 		}
 		if spend != nil {
 			v.Cap, v.provider = spend.String(), spend.Provider
@@ -134,7 +155,7 @@ func (w *Why) addLimits(limits []budget.Limit, spend *budget.Cap, statuses []bud
 		if !s.ClosedUntil.IsZero() {
 			v.Closed, v.Refuses = &s.ClosedUntil, enforced
 		}
-		if w.want != nil {
+		if w.want != nil && (w.metric == "" || w.metric == s.Metric) {
 			n := wantedOf(s.Metric, *w.want)
 			v.Wanted = &n
 		}
@@ -167,8 +188,6 @@ func wantedOf(m budget.Metric, a budget.Amounts) int64 {
 	return 1
 }
 
-func nano(n int64) pricing.Nano { return pricing.Nano(n) }
-
 // secondsOf returns a duration in seconds; nil means endless.
 func secondsOf(d time.Duration) *float64 {
 	if d >= budget.Endless {
@@ -181,29 +200,29 @@ func secondsOf(d time.Duration) *float64 {
 // overrideFor is the duration of a suggested override.
 const overrideFor = "1h"
 
-// command returns the command that makes room; empty if there is none, as for spend caps, which
-// are set in the configuration.
+// command returns the command that makes room for the call and for those ahead of it in this limit; empty if there is
+// none, as for spend caps, which are set in the configuration.
 func (l *WhyLimit) command(w *Why) string {
-	reason := "let " + w.User + " continue"
-	if w.Job != nil {
-		reason = "let " + w.Job.ID + " start"
-	}
 	if !l.Refuses {
 		return ""
 	}
+	reason := ShellWord("let " + cmp.Or(w.subject(), w.ID) + " continue")
 	switch {
 	case l.Closed != nil && l.Cap != "":
-		return "llmguard limits reopen --all --reason " + ShellWord(reason)
+		return "llmguard limits reopen --all --reason " + reason
 	case l.Closed != nil:
-		return "llmguard limits reopen --org " + w.Org + " --reason " + ShellWord(reason)
-	case l.Cap != "":
+		return "llmguard limits reopen --org " + w.Org + " --reason " + reason
+	case l.Cap != "" || l.limit.Metric == budget.Concurrency && l.limit.Subject == budget.RunBudget:
 		return ""
 	}
 	more := l.Used - l.Amount
 	if l.Wanted != nil {
-		more += *l.Wanted + w.before.of(&l.limit)
+		more += *l.Wanted + w.before[nameOf(&l.limit)]
 	} else {
 		more += max(partOf(l.Amount, 10), 1)
+	}
+	if l.limit.Subject == budget.RunBudget {
+		return topUpCommand(w.Org, l.limit.Only, more)
 	}
 	text := []string{"llmguard limits override --org " + w.Org}
 	switch l.limit.Subject {
@@ -218,20 +237,16 @@ func (l *WhyLimit) command(w *Why) string {
 	}
 	add := fmt.Sprint(more)
 	if l.limit.Metric == budget.Cost {
-		add = ShellWord(strings.TrimRight(strings.TrimRight(nano(more).String(), "0"), "."))
+		add = ShellWord(dollars(more))
 	}
-	text = append(text, "--limit "+l.Name, "--add "+add, "--until "+overrideFor, "--reason "+ShellWord(reason))
+	text = append(text, "--limit "+l.Name, "--add "+add, "--until "+overrideFor, "--reason "+reason)
 	return strings.Join(text, " ")
 }
 
-// of returns what older jobs will hold of a limit.
-func (a ahead) of(l *budget.Limit) int64 {
-	sum := a[l.Subject]
-	switch {
-	case sum == nil || l.Metric == budget.Concurrency:
-		return 0
-	case l.Metric == budget.Requests:
-		return sum.jobs
+// subject is what a command lets continue.
+func (w *Why) subject() string {
+	if w.Job != nil {
+		return w.Job.ID
 	}
-	return wantedOf(l.Metric, sum.Amounts)
+	return w.who.User
 }

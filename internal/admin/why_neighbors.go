@@ -176,6 +176,9 @@ func (l *WhyLimit) counts(one charge, w *Why) bool {
 	if !l.limit.Same(one.Call, w.who) {
 		return false
 	}
+	if l.limit.Subject == budget.RunBudget && !slices.Contains(one.Run.IDs(), l.limit.Only) {
+		return false
+	}
 	if l.Cap != "" && l.provider != "" && one.Provider != l.provider {
 		return false
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"strings"
 	"time"
 
@@ -20,23 +21,30 @@ import (
 // explainWhy shows the commands that let a call through as they are run here.
 func explainWhy(c *cobra.Command, o *operated, a *adminClient) error {
 	answer, err := o.ask(c, a)
+	var r *refusal
+	if errors.As(err, &r) && r.param == "org" {
+		return &refusal{o.runHere(r.message), r.param, r.answer}
+	}
 	if err != nil {
-		return orgByFlag(err)
+		return err
 	}
 	w := answer.(*admin.Why)
 	for i := range w.Commands {
-		w.Commands[i] = called() + strings.TrimPrefix(w.Commands[i], "llmguard") + o.where()
+		w.Commands[i] = o.runHere(w.Commands[i])
+	}
+	for i := range w.Ahead {
+		w.Ahead[i].Command = o.runHere(w.Ahead[i].Command)
 	}
 	return o.show(c, answer)
 }
 
-// orgByFlag rewrites the API's error about a user of several orgs in terms of --org.
-func orgByFlag(err error) error {
-	var r *refusal
-	if !errors.As(err, &r) || r.param != "org" {
-		return err
-	}
-	return &refusal{strings.Replace(r.message, "Name one with org", "Name one with --org", 1), r.param, r.answer}
+// commandLine matches a command of llmguard at the end of a line.
+var commandLine = regexp.MustCompile(`(?m)(^ *)llmguard( .*)$`)
+
+// runHere rewrites the commands in a text as they are run here.
+func (o *operated) runHere(text string) string {
+	return commandLine.ReplaceAllString(text, "${1}"+strings.ReplaceAll(called(), "$", "$$$$")+"${2}"+
+		strings.ReplaceAll(o.where(), "$", "$$$$"))
 }
 
 // where returns the flags with which another command reaches the same llmguard.
@@ -54,7 +62,7 @@ var whyColumns = columnsOf(reflect.TypeFor[admin.WhyLimit](), "limit", "subject"
 	"needed", "available", "resets in")
 
 func whyText(out io.Writer, w *admin.Why) error {
-	fmt.Fprintf(out, "%s of org %s, user %s\n%s\n", whyTitle(w), w.Org, w.User, escape.Text(w.Reason))
+	fmt.Fprintf(out, "%s\n%s\n", escape.Text(w.Reason), whyTitle(w))
 	for i := range w.Entries {
 		e := &w.Entries[i]
 		fmt.Fprintf(out, "%s  %s  %s  %s  cost %s, held %s, waited %s, took %s\n",
@@ -64,11 +72,11 @@ func whyText(out io.Writer, w *admin.Why) error {
 			fmt.Fprintf(out, "  over the limit %s (shadow mode, not enforced)\n", s.Limit)
 		}
 	}
-	fmt.Fprintln(out)
-	if len(w.Limits) == 0 {
-		fmt.Fprintln(out, "No limit applies.")
-	} else if err := tableOf(out, w.Limits, whyColumns); err != nil {
-		return err
+	if len(w.Limits) > 0 {
+		fmt.Fprintln(out)
+		if err := tableOf(out, w.Limits, whyColumns); err != nil {
+			return err
+		}
 	}
 	for i := range w.Limits {
 		whyMore(out, &w.Limits[i])
@@ -85,13 +93,20 @@ func whyText(out io.Writer, w *admin.Why) error {
 func milliseconds(n int64) string { return (time.Duration(n) * time.Millisecond).String() }
 
 func whyTitle(w *admin.Why) string {
-	switch {
-	case w.Job != nil:
-		return "job " + w.Job.ID + " (" + string(w.Job.State) + ")"
-	case len(w.Entries) > 0:
-		return "call " + w.Entries[0].ID
+	text := w.Kind + " " + escape.Text(w.ID)
+	if w.Job != nil {
+		text += ", job " + w.Job.ID + " (" + string(w.Job.State) + ")"
 	}
-	return "user"
+	if w.Kind == "job" {
+		text = "job " + w.Job.ID + " (" + string(w.Job.State) + ")"
+	}
+	if w.Org != "" && w.Org != w.ID {
+		text += " of org " + w.Org
+	}
+	if w.User != "" && w.Kind != "user" {
+		text += ", user " + w.User
+	}
+	return text
 }
 
 // roomText says when a limit has room.
@@ -148,22 +163,25 @@ func whyMore(out io.Writer, l *admin.WhyLimit) {
 }
 
 func whyCommands(out io.Writer, w *admin.Why) error {
-	if len(w.Commands) > 0 {
-		fmt.Fprintln(out, "\nTo let it through now:")
-		for _, command := range w.Commands {
-			fmt.Fprintln(out, "  "+command)
-		}
-	}
 	for i := range w.Limits {
 		if l := &w.Limits[i]; l.Cap != "" && l.Refuses && l.Command == "" {
 			const text = "\nThe spend cap %s of %s is in the configuration: raise it there, then run `llmguard config reload`.\n"
 			fmt.Fprintf(out, text, l.Name, l.Cap)
 		}
 	}
-	if w.WaitsFor == "quota" {
-		const text = "\n" +
-			"No limit holds it back. It waits for the provider quota of pool %[1]s: run llmguard queue --pool %[1]s\n"
-		fmt.Fprintf(out, text, w.Job.Pool)
+	for _, a := range w.Ahead {
+		who := "user " + a.User
+		if a.Batch != "" {
+			who = a.Batch + " of " + who
+		}
+		fmt.Fprintf(out, "\nAhead of it in %s: %s of %s, which need %s of it. To cancel them instead:\n  %s\n", a.Limit,
+			plural(int(a.Jobs), "job"), escape.Text(who), quantityText(out, a.Unit, a.Amount), a.Command)
+	}
+	if len(w.Commands) > 0 {
+		fmt.Fprintln(out, "\nWhat to do:")
+	}
+	for _, command := range w.Commands {
+		fmt.Fprintln(out, "  "+command)
 	}
 	return nil
 }

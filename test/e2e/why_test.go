@@ -47,7 +47,7 @@ func TestWhyCommandStartsTheJob(t *testing.T) {
 	var command string
 	until(t, "the job waits for the limit", func() bool {
 		out := sh(why)
-		_, after, found := strings.Cut(out, "To let it through now:\n")
+		_, after, found := strings.Cut(out, "What to do:\n")
 		command, _, _ = strings.Cut(strings.TrimSpace(after), "\n")
 		return found && strings.Contains(out, "It waits for the limit hour")
 	})
@@ -58,7 +58,7 @@ func TestWhyCommandStartsTheJob(t *testing.T) {
 	t.Log(command)
 	sh(command)
 	proxy.awaitJob(s.keys["alice"], job.ID)
-	if out := sh(why); !strings.Contains(out, "The job is not waiting: it is succeeded.") {
+	if out := sh(why); !strings.Contains(out, "The job is not waiting: it is succeeded since ") {
 		t.Errorf("after it: %s", out)
 	}
 }
