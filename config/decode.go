@@ -278,8 +278,8 @@ func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 		d.literal(path, n)
 		var err error
 		text, err = d.secret(text)
-		if err != nil && d.mistakes.absent != nil {
-			text, err = d.standIn(path), nil
+		if err != nil && d.optional(path) {
+			text, err = d.standIn(path, err), nil
 		}
 		if err != nil {
 			d.mistakes.fail(at, path, "%s", err)

@@ -38,8 +38,8 @@ func (d *document) expand(path string, at mark, text string) (string, bool) {
 			}
 			value, err := d.variable(inner)
 			var unset *unsetError
-			if errors.As(err, &unset) && d.mistakes.absent != nil {
-				return d.standIn(path), true
+			if errors.As(err, &unset) && d.optional(path) {
+				return d.standIn(path, err), true
 			}
 			if err != nil {
 				d.mistakes.fail(at, path, "%s", err)
@@ -64,23 +64,26 @@ func (d *document) variable(inner string) (string, error) {
 		return value, nil
 	case hasDefault:
 		return def, nil
-	case set && d.mistakes.absent == nil:
-		return "", fmt.Errorf("the environment variable %s is empty; give it a value, or write ${%s:-default}", name, name)
+	case set:
+		return "", &unsetError{name, "empty; give it a value"}
 	}
-	return "", &unsetError{name}
+	return "", &unsetError{name, "not set; set it"}
 }
 
 // unsetError means that a variable has no value.
-type unsetError struct{ name string }
+type unsetError struct{ name, state string }
 
 func (e *unsetError) Error() string {
-	return fmt.Sprintf("the environment variable %[1]s is not set; set it, or write ${%[1]s:-default}", e.name)
+	return fmt.Sprintf("the environment variable %[1]s is %[2]s, or write ${%[1]s:-default}", e.name, e.state)
 }
 
 // standIn returns a placeholder for a value that is needed only to connect: an address, a
 // sufficiently long secret, or the hash of a key, which differs for every path.
-func (d *document) standIn(path string) string {
-	d.mistakes.absent[path] = true
+func (d *document) standIn(path string, why error) string {
+	if d.mistakes.absent == nil {
+		d.mistakes.absent = map[string]string{}
+	}
+	d.mistakes.absent[path] = why.Error()
 	sum := sha256.Sum256([]byte(path))
 	switch {
 	case strings.HasSuffix(path, ".hash"):

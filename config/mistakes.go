@@ -19,9 +19,8 @@ type mistakes struct {
 	name  string
 	lines []string
 	marks map[string]mark // places of values, by path
-	// absent are the paths of values replaced by a placeholder because the environment or a file
-	// does not have them; if nil, that is an error.
-	absent map[string]bool
+	// absent has, by path, why a value was replaced by a placeholder.
+	absent map[string]string
 	errs   Errors
 }
 
@@ -177,7 +176,7 @@ func LoadPlaces(path string) (*Places, error) {
 		return nil, err
 	}
 	d := newDocument(path, os.LookupEnv)
-	d.mistakes.absent = map[string]bool{}
+	d.optional = always
 	if root := d.root(data); root != nil {
 		d.section("", root, reflect.ValueOf(&Config{}).Elem())
 	}

@@ -18,12 +18,27 @@ const maxFile = 64 << 20
 
 // Load reads and checks the file at path with the process's environment. If the file could be read
 // but is invalid, the error is of type Errors.
-func Load(path string) (*Config, error) {
+func Load(path string) (*Config, error) { return load(path, never) }
+
+// LoadOperator is Load for commands that call no provider: variables and files of secrets that only calls, traces and
+// alerts need may be missing. Config.Unset has them.
+func LoadOperator(path string) (*Config, error) { return load(path, forCalls) }
+
+func load(path string, optional func(path string) bool) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
-	return Parse(path, data, os.LookupEnv)
+	d := newDocument(path, os.LookupEnv)
+	d.optional = optional
+	return parseConfig(d, data)
+}
+
+// forCalls reports whether only processes that make calls need a value. The others, such as peppers and hashes of keys,
+// are stored or compared by the commands of operators.
+func forCalls(path string) bool {
+	section, _, _ := strings.Cut(path, ".")
+	return strings.HasPrefix(section, "providers[") || section == "tracing" || section == "alerts"
 }
 
 // Parse reads and checks data. name is the file's name in errors, and getenv looks up environment
@@ -36,9 +51,13 @@ func Parse(name string, data []byte, getenv func(string) (string, bool)) (*Confi
 // without a value or a default, and files of secrets, may be missing.
 func ParsePolicy(name string, data []byte, getenv func(string) (string, bool)) (*Config, error) {
 	d := newDocument(name, getenv)
-	d.mistakes.absent = map[string]bool{}
+	d.optional = always
 	return parseConfig(d, data)
 }
+
+func always(string) bool { return true }
+
+func never(string) bool { return false }
 
 func parseConfig(d *document, data []byte) (*Config, error) {
 	name := d.mistakes.name
@@ -47,7 +66,7 @@ func parseConfig(d *document, data []byte) (*Config, error) {
 	setDefaults(reflect.ValueOf(cfg).Elem())
 	if root := d.root(data); root != nil {
 		d.section("", root, reflect.ValueOf(cfg).Elem())
-		cfg.Literals = d.literals
+		cfg.Literals, cfg.Unset = d.literals, d.mistakes.absent
 		if !d.tooBig {
 			finish(&d.mistakes, cfg)
 			validate(&d.mistakes, cfg)
@@ -66,6 +85,8 @@ type document struct {
 	mistakes mistakes
 	getenv   func(string) (string, bool)
 	files    bool // secrets may be in separate files
+	// optional reports whether a value that the environment or a file does not have is replaced by a placeholder.
+	optional func(path string) bool
 	anchors  map[string]ast.Node
 	// literals are the paths of secrets whose text is in this file.
 	literals []string
@@ -76,6 +97,7 @@ type document struct {
 func newDocument(name string, getenv func(string) (string, bool)) *document {
 	return &document{
 		mistakes: mistakes{name: name, marks: map[string]mark{}}, getenv: getenv, anchors: map[string]ast.Node{},
+		optional: never,
 	}
 }
 

@@ -59,9 +59,9 @@ func RunFile(ctx context.Context, path string, roles Role, front NewFront, stder
 }
 
 // Check validates a configuration file as far as possible without opening a connection, and
-// returns the resulting policy, which must not be used for calls.
-func Check(path string) (*config.Config, *guard.Policy, error) {
-	cfg, err := config.Load(path)
+// returns the resulting policy, which must not be used for calls. load is config.Load or config.LoadOperator.
+func Check(path string, load func(path string) (*config.Config, error)) (*config.Config, *guard.Policy, error) {
+	cfg, err := load(path)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -70,6 +70,9 @@ type adminClient struct {
 	reason string
 	sure   func(method string) error // refuses a request if its target is in doubt; nil: never
 	close  func()
+
+	deployment string
+	notes      io.Writer // where the deployment is named before the first change; nil: nowhere, or done
 }
 
 // open returns a client for the target API.
@@ -87,7 +90,7 @@ func (f *adminFlags) open(ctx context.Context) (*adminClient, error) {
 	}
 	return &adminClient{
 		do: client.Do, base: strings.TrimRight(to.URL, "/"), key: to.Key, reason: f.reason,
-		sure: to.sure(ctx, f), close: client.CloseIdleConnections,
+		sure: to.sure(ctx, f), deployment: to.deployment(), close: client.CloseIdleConnections,
 	}, nil
 }
 
@@ -103,7 +106,11 @@ func (f *adminFlags) target() (*reached, error) {
 	case file:
 		return nil, nil
 	case flags || named == "" && url+key != "":
-		return reached{URL: cmp.Or(f.url, url), Key: cmp.Or(f.key, key)}.usable()
+		from := "LLMGUARD_ADMIN_URL"
+		if flags {
+			from = "flags"
+		}
+		return reached{URL: cmp.Or(f.url, url), Key: cmp.Or(f.key, key), from: from}.usable()
 	}
 	all, err := readContexts()
 	if err != nil {
@@ -117,7 +124,10 @@ func (f *adminFlags) target() (*reached, error) {
 	if err != nil {
 		return nil, err
 	}
-	to.unnamed = named == ""
+	to.from = "the context of that name"
+	if named == "" {
+		to.from = currentContext
+	}
 	return to.usable()
 }
 
@@ -145,7 +155,10 @@ func (f *adminFlags) openLocal(ctx context.Context) (*adminClient, error) {
 		return nil, err
 	}
 	do := inProcess(api.As(osUser())) //nolint:bodyclose // whoever sends a request closes the body
-	return &adminClient{do: do, base: "http://localhost", reason: f.reason, close: end}, nil
+	return &adminClient{
+		do: do, base: "http://localhost", reason: f.reason, close: end,
+		deployment: "of " + f.path + ", directly in its Redis",
+	}, nil
 }
 
 // localAPI opens the API of the configuration's Redis in this process.
@@ -167,7 +180,7 @@ func (f *adminFlags) localAPI(ctx context.Context) (api *admin.Server, end func(
 
 // config loads the configuration file for commands that use its Redis directly.
 func (f *adminFlags) config() (*config.Config, error) {
-	cfg, err := config.Load(f.path)
+	cfg, err := config.LoadOperator(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s not found. Use --config FILE, set LLMGUARD_ADMIN_KEY, or add a context with "+
 			"`llmguard context add`", f.path)
@@ -297,6 +310,10 @@ func (a *adminClient) send(ctx context.Context, method, path string, body any) (
 			return nil, err
 		}
 	}
+	if a.notes != nil && method != http.MethodGet {
+		fmt.Fprintln(a.notes, "llmguard: deployment "+a.deployment)
+		a.notes = nil
+	}
 	var in io.Reader
 	if body != nil {
 		raw, err := json.Marshal(body)
@@ -370,6 +387,7 @@ func (f *adminFlags) run(c *cobra.Command, do func(*adminClient) error) error {
 		return err
 	}
 	defer a.close()
+	a.notes = c.ErrOrStderr()
 	return do(a)
 }
 

@@ -88,7 +88,7 @@ func (f *estimateFlags) quoting(ctx context.Context, stderr io.Writer) (*batch.Q
 	org := f.org
 	if f.config != "" {
 		var err error
-		cfg, err = config.Load(f.config)
+		cfg, err = config.LoadOperator(f.config)
 		if err != nil {
 			return nil, err
 		}

@@ -38,7 +38,7 @@ func TestCheckBesideItsOwn(t *testing.T) {
 	l.Close()
 	s := newSite(t, "listen: 127.0.0.1:0\ntimeouts: {drain: 0s, shutdown: 10s}\nadmin: {listen: \""+address+"\"}\n"+orgs)
 	s.serve(app.Proxy)
-	has(t, s.must("check"), "admin.listen: "+address+" is in use: llmguard already runs here with this file")
+	has(t, s.must("check"), "admin.listen: "+address+" is in use by this deployment")
 	out, _, code := llmguard(t, "check", "-c", s.file)
 	if code != 0 || strings.Contains(out, "cannot be opened") {
 		t.Errorf("exit code %d:\n%s", code, out)

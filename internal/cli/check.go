@@ -11,6 +11,7 @@ import (
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/app/checks"
+	"github.com/llmguard/llmguard/internal/diagnose"
 )
 
 // exitBroken is the exit code for a valid configuration when something it depends on fails, or
@@ -27,7 +28,7 @@ func checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "check", Short: "Check a configuration file and, with --live, Redis and the providers", Args: cobra.NoArgs,
 		Long: "Checks the file and what it needs on this machine: certificates, writable directories, free ports. These findings are\n" +
-			"warnings, because the file may be for another machine; with --live they are errors. A port used by llmguard with this file\n" +
+			"warnings, because the file may be for another machine; with --live they are errors. A port used by this deployment\n" +
 			"is fine.\n\n" +
 			"--live also tests Redis (version, eviction, persistence, memory, latency, clock) and every provider (reachability,\n" +
 			"credential, clock, prices of its models). It costs nothing and changes nothing. Without --live, the only connection is to\n" +
@@ -46,7 +47,11 @@ func checkCommand() *cobra.Command {
 }
 
 func runCheck(ctx context.Context, o checkOptions, w io.Writer) error {
-	cfg, policy, err := app.Check(o.path)
+	load := config.LoadOperator
+	if o.live {
+		load = config.Load
+	}
+	cfg, policy, err := app.Check(o.path, load)
 	if err != nil {
 		if found := configFindings(err); found != nil && o.output != "table" {
 			if err := render(w, o.output, newExamination(found), nil); err != nil {
@@ -56,7 +61,8 @@ func runCheck(ctx context.Context, o checkOptions, w io.Writer) error {
 		}
 		return err
 	}
-	found := checks.File(ctx, cfg, policy, o.live, func(ctx context.Context) bool { return runs(ctx, cfg) })
+	ours := func(ctx context.Context, path string) bool { return runs(ctx, cfg, path) }
+	found := checks.File(ctx, cfg, policy, o.live, ours)
 	return newExamination(found).show(w, o.output, o.strict, func(r examination) string {
 		state := "is valid"
 		if r.Errors > 0 {
@@ -69,10 +75,24 @@ func runCheck(ctx context.Context, o checkOptions, w io.Writer) error {
 // ownTime is how long a local llmguard has to respond.
 const ownTime = 2 * time.Second
 
-// runs reports whether the process listening at admin.listen is llmguard running this file.
-func runs(ctx context.Context, cfg *config.Config) bool {
+// runs reports whether a listener of the configuration, listen or admin.listen, belongs to its own deployment, perhaps
+// with an earlier file.
+func runs(ctx context.Context, cfg *config.Config, path string) bool {
 	ctx, cancel := context.WithTimeout(ctx, ownTime)
 	defer cancel()
 	all, err := (&doctorOptions{}).processes(ctx, cfg)
-	return err == nil && all[0].Err == nil && all[0].Hash() == cfg.Hash()
+	if err != nil || all[0].Err != nil || all[0].Deployment() != cfg.Deployment() {
+		return false
+	}
+	return path == "admin.listen" || servesCalls(ctx, cfg)
+}
+
+// servesCalls reports whether a proxy of any llmguard is at the address for callers.
+func servesCalls(ctx context.Context, cfg *config.Config) bool {
+	client, err := ownClient(cfg.TLS, ownTime)
+	if err != nil {
+		return false
+	}
+	defer client.CloseIdleConnections()
+	return diagnose.ServesCalls(ctx, client, listenerURL(cfg.Listen, cfg.TLS))
 }

@@ -33,14 +33,25 @@ type reached struct {
 	Key    string `yaml:"key"`
 	CAFile string `yaml:"ca_file,omitempty"`
 
-	unnamed bool // the current context, which the command line and the environment do not name
+	from string // what chose it
+}
+
+// currentContext is the reached.from of a context that neither the command line nor the environment names.
+const currentContext = "the current context"
+
+// deployment describes what is reached, and why.
+func (to *reached) deployment() string {
+	if to.Name == "" {
+		return "at " + to.URL + ", from " + to.from
+	}
+	return fmt.Sprintf("%s (%s), from %s", to.Name, to.URL, to.from)
 }
 
 // sure returns a check of each request to the current context, or nil if the context was named or the directory
 // has no configuration file, which could be meant as well. A read prints once what it reads. A write is refused
 // unless the file's Redis knows the context's key, so that both are the same llmguard.
 func (to *reached) sure(ctx context.Context, f *adminFlags) func(method string) error {
-	if _, err := os.Stat(f.path); !to.unnamed || errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(f.path); to.from != currentContext || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	note := sync.OnceFunc(func() {

@@ -60,7 +60,7 @@ func doctorCommand() *cobra.Command {
 
 // askReady fails unless every process reports ready.
 func (o *doctorOptions) askReady(ctx context.Context) error {
-	cfg, err := config.Load(o.path)
+	cfg, err := config.LoadOperator(o.path)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (o *doctorOptions) askReady(ctx context.Context) error {
 }
 
 func runDoctor(ctx context.Context, o doctorOptions, w io.Writer) error {
-	cfg, policy, err := app.Check(o.path)
+	cfg, policy, err := app.Check(o.path, config.LoadOperator)
 	if err != nil {
 		return err
 	}
@@ -102,12 +102,16 @@ func (o *doctorOptions) listeners(cfg *config.Config) ([]string, *http.Client, e
 		c, err := client(o.caFile, processTime)
 		return o.urls, c, err
 	}
-	scheme := "http://"
-	if cfg.Admin.TLS.Enabled() {
-		scheme = "https://"
-	}
 	c, err := ownClient(cfg.Admin.TLS, processTime)
-	return []string{scheme + dialable(cfg.Admin.Listen)}, c, err
+	return []string{listenerURL(cfg.Admin.Listen, cfg.Admin.TLS)}, c, err
+}
+
+// listenerURL returns the URL of a local listener.
+func listenerURL(listen string, tls config.TLS) string {
+	if tls.Enabled() {
+		return "https://" + dialable(listen)
+	}
+	return "http://" + dialable(listen)
 }
 
 // processes asks the running processes.

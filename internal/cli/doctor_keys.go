@@ -18,7 +18,7 @@ func keyBounds() diagnose.KeyBounds {
 
 // runKeys shows what is in Redis.
 func runKeys(ctx context.Context, o doctorOptions, w io.Writer) error {
-	cfg, err := config.Load(o.path)
+	cfg, err := config.LoadOperator(o.path)
 	if err != nil {
 		return err
 	}

@@ -170,7 +170,7 @@ func runInit(path string, force bool, getenv func(string) (string, bool), w io.W
 	if err := os.WriteFile(schema, config.Schema(), 0o644); err != nil {
 		return err
 	}
-	if _, _, err := app.Check(path); err != nil {
+	if _, _, err := app.Check(path, config.LoadOperator); err != nil {
 		return err
 	}
 	return (&start{path, key, freeAddress(nextAddress(admin)), chosen, missing}).nextSteps(w)

@@ -48,7 +48,7 @@ func firstPepper(path string) (keys.Pepper, error) {
 	if path == "" {
 		return keys.Pepper{}, nil
 	}
-	cfg, err := config.Load(path)
+	cfg, err := config.LoadOperator(path)
 	if err != nil || len(cfg.Auth.Peppers) == 0 {
 		return keys.Pepper{}, err
 	}

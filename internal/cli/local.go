@@ -24,5 +24,6 @@ func (f *adminFlags) local(c *cobra.Command, do func(*adminClient) error) error 
 		return err
 	}
 	defer a.close()
+	a.notes = c.ErrOrStderr()
 	return do(a)
 }

@@ -55,7 +55,7 @@ func (f *priceFlags) prices() (*app.Prices, error) {
 	if f.config == "" {
 		return app.ReadPrices(nil)
 	}
-	cfg, err := config.Load(f.config)
+	cfg, err := config.LoadOperator(f.config)
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func updatePrices(c *cobra.Command, f *updateFlags, source string) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := config.Load(f.config)
+	cfg, err := config.LoadOperator(f.config)
 	if err != nil {
 		return err
 	}

@@ -70,6 +70,7 @@ func (f *usageFlags) show(c *cobra.Command, a *adminClient, every time.Duration,
 		})
 	m.Where(start.By, start.Filter)
 	m.Allow(a.act)
+	a.notes = nil // standard error is the screen
 	_, err := tea.NewProgram(m, tea.WithContext(c.Context()), tea.WithInput(c.InOrStdin()),
 		tea.WithOutput(behind(c.OutOrStdout()).(io.Writer))).Run()
 	if errors.Is(err, tea.ErrInterrupted) || c.Context().Err() != nil {

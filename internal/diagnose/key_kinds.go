@@ -17,7 +17,7 @@ lg:{<pool>}:orgs:<class> lg:{<pool>}:users:<class> lg:{<pool>}:shut lg:{<pool>}:
 lg:queue:sweep:since lg:{<org>}:owned:<id> lg:{<org>}:owned-list:<list> lg:{<org>}:owned-tokens:<id>
 lg:{files}:due lg:files:store lg:{batches}:open lg:{identity:}:records lg:{identity:}:version
 lg:{identity:}:last lg:{identity:}:changes lg:{identity:}:audit lg:{identity:}:used asynq:<name>
-lg:{<org>}:parts
+lg:{<org>}:parts lg:{identity:}:processes
 `) {
 		out[p] = true
 	}
@@ -44,7 +44,7 @@ lg:{auth:}:l:wrong-keys:ip-requests-b:<address> lg:{auth:}:l:wrong-keys-total:or
 lg:{<org>}:run:<run> lg:{<org>}:runs lg:{<org>}:runs-of:<parent> lg:{run-key:<hash>}:run
 lg:{<org>}:cache:<hash> lg:{<org>}:cache:entries lg:{<org>}:cache:ends lg:{<org>}:cache:sums
 lg:{<org>}:cache:order lg:cache:sweep
-lg:{<org>}:adjusted-in:<id>
+lg:{<org>}:adjusted-in:<id> lg:{identity:}:reloaded:<request>
 `) {
 		out[p] = false
 	}

@@ -69,6 +69,12 @@ func Ready(ctx context.Context, client *http.Client, url string) error {
 	return err
 }
 
+// ServesCalls reports whether a URL is the root of a proxy's listener for callers.
+func ServesCalls(ctx context.Context, client *http.Client, url string) bool {
+	_, text, err := get(ctx, client, url+"/", "")
+	return err == nil && strings.HasPrefix(text, `{"object":"llmguard"`)
+}
+
 func get(ctx context.Context, client *http.Client, url, token string) (int, string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -120,6 +126,9 @@ func (p *Process) by(name, key string) map[string]float64 {
 
 // Hash returns a hash that identifies the process's configuration file.
 func (p *Process) Hash() float64 { return p.sum("config_hash") }
+
+// Deployment returns a number for the place of the process's data; 0 for processes of older versions.
+func (p *Process) Deployment() float64 { return p.sum("config_deployment") }
 
 // Quota is the configured quota of a pool, by the name of its rate; 0 means unlimited.
 type Quota map[string]int64

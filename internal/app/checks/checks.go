@@ -45,6 +45,7 @@ const (
 func list() []check {
 	return []check{
 		{"size of the file", "config", needFile, contents},
+		{"variables that are not set", "config", needFile, unsetVariables},
 		{"unencrypted credentials", "security", needFile, clearCredentials},
 		{"secrets that all users can read", "security", needFile, literals},
 		{"admin listener open to every network", "security", needFile, adminListener},
@@ -92,7 +93,7 @@ type examination struct {
 	stops  map[string]*tenants.Stop // of orgs, and of tenants.AllOrgs
 
 	lacking   diagnose.Level // of what this machine lacks
-	running   func(context.Context) bool
+	running   func(ctx context.Context, path string) bool
 	rdb       redisconn.DB
 	server    *diagnose.Server
 	processes []*diagnose.Process
@@ -104,10 +105,11 @@ func examine(cfg *config.Config, policy *guard.Policy) *examination {
 }
 
 // File checks a configuration file, as check does; with live also what it needs, as check --live. Without live, what
-// this machine lacks is a warning: it may be for another one. running reports whether llmguard already runs here with
-// this file, and therefore uses the ports.
+// this machine lacks is a warning: it may be for another one. running reports whether a process of this deployment uses
+// the listener that a path names.
 func File(
-	ctx context.Context, cfg *config.Config, policy *guard.Policy, live bool, running func(context.Context) bool,
+	ctx context.Context, cfg *config.Config, policy *guard.Policy, live bool,
+	running func(ctx context.Context, path string) bool,
 ) []diagnose.Finding {
 	e := examine(cfg, policy)
 	e.running, e.lacking = running, diagnose.Warning

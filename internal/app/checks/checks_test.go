@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/redistest"
@@ -80,12 +81,12 @@ func read(t *testing.T, text string) *examination {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, policy, err := app.Check(path)
+	cfg, policy, err := app.Check(path, config.Load)
 	if err != nil {
 		t.Fatalf("%s\n%v", text, err)
 	}
 	e := examine(cfg, policy)
-	e.lacking, e.running = diagnose.Warning, func(context.Context) bool { return false }
+	e.lacking, e.running = diagnose.Warning, func(context.Context, string) bool { return false }
 	return e
 }
 

@@ -36,6 +36,14 @@ func contents(_ context.Context, e *examination, r *diagnose.Report) {
 	}, ", "), "")
 }
 
+// unsetVariables looks for values that only processes which make calls need, and that this environment lacks.
+func unsetVariables(_ context.Context, e *examination, r *diagnose.Report) {
+	for _, path := range slices.Sorted(maps.Keys(e.cfg.Unset)) {
+		r.At(path, diagnose.Warning, e.cfg.Unset[path],
+			"`serve`, `worker` and `check --live` do not start without it. Commands for operators do not need it.")
+	}
+}
+
 // poolsWithoutCalls looks for pools that get no calls because an earlier one matches all of their
 // models.
 func poolsWithoutCalls(_ context.Context, e *examination, r *diagnose.Report) {

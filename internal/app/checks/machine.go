@@ -95,18 +95,14 @@ func creatable(dir string) error {
 
 // ports checks whether the listeners can be opened.
 func ports(ctx context.Context, e *examination, r *diagnose.Report) {
-	asked, ours := false, false
 	for _, l := range [][2]string{{"listen", e.cfg.Listen}, {"admin.listen", e.cfg.Admin.Listen}} {
 		path, address := l[0], l[1]
 		err := free(address)
 		if err == nil {
 			continue
 		}
-		if !asked {
-			asked, ours = true, e.running(ctx)
-		}
-		if ours {
-			r.At(path, diagnose.OK, address+" is in use: llmguard already runs here with this file", "")
+		if e.running(ctx, path) {
+			r.At(path, diagnose.OK, address+" is in use by this deployment", "")
 			continue
 		}
 		r.At(path, e.lacking, fmt.Sprintf("%s cannot be opened: %v", address, plainError(err)), openable(err))

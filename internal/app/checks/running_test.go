@@ -71,9 +71,9 @@ func TestMachine(t *testing.T) {
 		only(t, name, look(tc.text, asItIs), want...)
 	}
 	got := look("listen: "+taken.Addr().String()+"\n"+other, func(e *examination) {
-		e.running = func(context.Context) bool { return true }
+		e.running = func(_ context.Context, path string) bool { return path == "listen" }
 	})
-	if len(got) != 1 || got[0].Level != diagnose.OK || !strings.Contains(got[0].What, "already runs here") {
+	if len(got) != 1 || got[0].Level != diagnose.OK || !strings.Contains(got[0].What, "in use by this deployment") {
 		t.Errorf("the port of llmguard with this file: got %+v, want it in order", got)
 	}
 	got = look("listen: 192.0.2.1:80\n"+other, func(e *examination) { e.lacking = diagnose.Error })
