@@ -257,7 +257,9 @@ func kindOf(t reflect.Type) InputKind {
 }
 
 // Reasoned reports whether the operation takes a reason for the audit.
-func (o *Operation) Reasoned() bool { return o.Writes && o.Name != "reloadConfig" }
+func (o *Operation) Reasoned() bool {
+	return o.Writes && o.Name != "reloadConfig" && o.Name != "reloadAll"
+}
 
 // Listed reports whether the answer is a list, and returns the type of its lines.
 func (o *Operation) Listed() (reflect.Type, bool) {

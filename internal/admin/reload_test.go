@@ -131,7 +131,7 @@ func TestOpenAPISchemasHaveNoSecrets(t *testing.T) {
 		if schema.Additional == nil || *schema.Additional {
 			t.Errorf("%s: got additionalProperties open, want closed: unknown names are refused", name)
 		}
-		if _, has := schema.Properties["hash"]; has && name != "Reloaded" && !strings.HasPrefix(name, "DeclaredKey") {
+		if _, has := schema.Properties["hash"]; has && !strings.HasPrefix(name, "Reloaded") && !strings.HasPrefix(name, "DeclaredKey") {
 			t.Errorf("the schema %s has the field hash", name)
 		}
 		if _, has := schema.Properties["secret"]; has != secrets[name] {

@@ -1,6 +1,10 @@
 package admin
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/llmguard/llmguard/internal/tenants"
+)
 
 // systemRoutes returns the routes for administrators and the deployment.
 func (s *Server) systemRoutes() []Operation {
@@ -145,9 +149,16 @@ func (s *Server) systemRoutes() []Operation {
 			serve:  s.system.reload,
 			NoPage: "one process of several answers the console",
 			Commands: []Command{{
-				Use: "config reload", Short: "Make a running llmguard reload its configuration file", Example: "config reload",
-				Long: "Reloads one process, as SIGHUP does. Each process reads its own copy of the file. If the file is invalid, nothing changes.",
+				Use: "config reload", Short: "Make a running llmguard reload its configuration file", Example: "config reload\nconfig reload --all",
+				Long: "Reloads one process, as SIGHUP does; with --all, every proxy and worker, with one result each. Each process reads its own\n" +
+					"copy of the file. If that is invalid, the process keeps its previous configuration.",
 			}},
+		},
+		{
+			Name: "reloadAll", Method: http.MethodPost, Audit: "config.reload", Path: "/config/reload/all",
+			Summary: "Reload the configuration files of all processes, with one result or error each", Writes: true,
+			Answer: page[tenants.ReloadedProcess]{}, serve: s.system.reloadAll,
+			Without: "config reload --all calls it", NoPage: "a command shows the result of each process",
 		},
 		{
 			Name: "signIn", Method: http.MethodPost, Audit: "admin.sign_in", Path: "/session",

@@ -10,6 +10,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/top"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -51,6 +52,19 @@ func (h *systemHandler) reload(c *call) (any, error) {
 		return nil, wire.BadRequest("", "config_refused", text, err)
 	}
 	return done, h.audit.commit(c, e, before, done)
+}
+
+// reloadAll has all processes of the deployment reload, this one included.
+func (h *systemHandler) reloadAll(c *call) (any, error) {
+	done, err := h.opts.Tenants.ReloadAll(c.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	e := c.entry("", "")
+	if slices.ContainsFunc(done, func(p tenants.ReloadedProcess) bool { return p.Error != "" }) {
+		e.Action = "config.reload_refused"
+	}
+	return listOf(done), h.audit.commit(c, e, nil, done)
 }
 
 // fileState is the file's entry in the audit.

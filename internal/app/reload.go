@@ -163,6 +163,31 @@ func (a *App) reloadBySignal(ctx context.Context) {
 	}
 }
 
+// process returns a name of this process that no other one has: its roles, host and process id.
+func (a *App) process() string {
+	var roles []string
+	if a.callers != nil {
+		roles = append(roles, "serve")
+	}
+	if a.worker != nil {
+		roles = append(roles, "worker")
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = a.AdminURL()
+	}
+	return fmt.Sprintf("%s %s:%d", strings.Join(roles, "+"), host, os.Getpid())
+}
+
+// reloadWithOthers reloads for a request to all processes, which is in the audit already.
+func (a *App) reloadWithOthers(ctx context.Context) tenants.ReloadedProcess {
+	done, err := a.Reload(ctx)
+	if err != nil {
+		return tenants.ReloadedProcess{Error: err.Error()}
+	}
+	return tenants.ReloadedProcess{Hash: done.Hash, Changed: done.Changed, NeedsRestart: done.NeedsRestart}
+}
+
 // auditTime bounds writing the audit entry of a reload by a signal.
 const auditTime = 10 * time.Second
 

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/tenants"
 )
 
 func configCommand() *cobra.Command {
@@ -37,6 +39,9 @@ func configCommand() *cobra.Command {
 
 // reloadConfig prints what a reload changed.
 func reloadConfig(c *cobra.Command, o *operated, a *adminClient) error {
+	if all, _ := c.Flags().GetBool("all"); all {
+		return reloadAll(c, o, a)
+	}
 	if a.key == "" {
 		return errors.New("needs a running llmguard and an administrator's key: set --admin-key or LLMGUARD_ADMIN_KEY. " +
 			"Without a key, send SIGHUP to the process")
@@ -47,14 +52,53 @@ func reloadConfig(c *cobra.Command, o *operated, a *adminClient) error {
 	}
 	done := answer.(*admin.Reloaded)
 	return render(c.OutOrStdout(), o.output, done, func(w io.Writer) error {
-		text := "reloaded; no changes"
-		if len(done.Changed) > 0 {
-			text = "reloaded; applied: " + strings.Join(done.Changed, ", ")
-		}
-		if len(done.NeedsRestart) > 0 {
-			text += "\nneeds a restart: " + strings.Join(done.NeedsRestart, ", ")
-		}
-		_, err := fmt.Fprintln(w, text)
+		_, err := fmt.Fprintln(w, reloadText(done.Changed, done.NeedsRestart))
 		return err
 	})
+}
+
+// reloadText says what a reload changed.
+func reloadText(changed, needsRestart []string) string {
+	text := "reloaded; no changes"
+	if len(changed) > 0 {
+		text = "reloaded; applied: " + strings.Join(changed, ", ")
+	}
+	if len(needsRestart) > 0 {
+		text += "\nneeds a restart: " + strings.Join(needsRestart, ", ")
+	}
+	return text
+}
+
+// reloadAll prints what a reload changed in each process, and fails if it failed in one.
+func reloadAll(c *cobra.Command, o *operated, a *adminClient) error {
+	var answer struct {
+		Data []tenants.ReloadedProcess `json:"data"`
+	}
+	if err := a.ask(c.Context(), http.MethodPost, "/config/reload/all", nil, &answer); err != nil {
+		return err
+	}
+	if len(answer.Data) == 0 {
+		return errors.New("no process is running with this Redis and key prefix")
+	}
+	failed := 0
+	var text strings.Builder
+	for _, p := range answer.Data {
+		result := reloadText(p.Changed, p.NeedsRestart)
+		if p.Error != "" {
+			failed++
+			result = "not reloaded: " + p.Error
+		}
+		fmt.Fprintf(&text, "%s: %s\n", p.Process, result)
+	}
+	err := render(c.OutOrStdout(), o.output, answer.Data, func(w io.Writer) error {
+		_, err := io.WriteString(w, text.String())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d processes did not reload", failed, len(answer.Data))
+	}
+	return nil
 }

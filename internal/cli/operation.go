@@ -38,6 +38,8 @@ func specialOf(c *cobra.Command, words string) worker {
 		return auditWorker(c)
 	case "queue":
 		return queueWorker(c)
+	case "config reload":
+		c.Flags().Bool("all", false, "every proxy and worker")
 	case "jobs replay":
 		c.Flags().String("org", "", "only these orgs, separated by commas; default: all")
 	case "limits reopen":
