@@ -124,7 +124,7 @@ type Config struct {
 	// environment or in separate files.
 	Literals []string `yaml:"-"`
 
-	// Unset has, by path, why LoadOperator or ParsePolicy replaced a value by a placeholder.
+	// Unset has, by path, why LoadOperator or LoadPolicy replaced a value by a placeholder.
 	Unset map[string]string `yaml:"-"`
 
 	lines map[string]int `yaml:"-"` // of limits, by path

@@ -47,13 +47,9 @@ func Parse(name string, data []byte, getenv func(string) (string, bool)) (*Confi
 	return parseConfig(newDocument(name, getenv), data)
 }
 
-// ParsePolicy is Parse for callers that only evaluate a configuration and do not connect: variables
-// without a value or a default, and files of secrets, may be missing.
-func ParsePolicy(name string, data []byte, getenv func(string) (string, bool)) (*Config, error) {
-	d := newDocument(name, getenv)
-	d.optional = always
-	return parseConfig(d, data)
-}
+// LoadPolicy is Load for commands that only evaluate a configuration and do not connect: variables without a value or a
+// default, and files of secrets, may be missing.
+func LoadPolicy(path string) (*Config, error) { return load(path, always) }
 
 func always(string) bool { return true }
 

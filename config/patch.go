@@ -1,8 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"errors"
+	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -73,6 +76,66 @@ func (c *Config) CheckDefaults() error {
 	m.obey("defaults", reflect.ValueOf(&c.Defaults).Elem())
 	checkDefaults(m, c)
 	return m.patchError("defaults", defaultsOrg(c))
+}
+
+// OnlyOrgs reports whether a file has orgs and nothing else.
+func OnlyOrgs(path string) bool {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return false
+	}
+	root := newDocument(path, os.LookupEnv).root(data)
+	if root == nil {
+		return false
+	}
+	pairs, _ := entries(root)
+	return len(pairs) == 1 && pairs[0].Key.GetToken().Value == "orgs"
+}
+
+// WithOrgs returns the configuration with the orgs of a file that has only these. Users, and keys of users, that the file
+// does not list stay. It reads with the environment of the process, in which secrets may be missing.
+func (c *Config) WithOrgs(path string) (*Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	d := newDocument(path, os.LookupEnv)
+	d.optional = always
+	var file struct {
+		Orgs []Org `yaml:"orgs"`
+	}
+	if root := d.root(data); root != nil {
+		d.section("", root, reflect.ValueOf(&file).Elem())
+	}
+	out := *c
+	out.Orgs = slices.Clone(c.Orgs)
+	rules := newOrgRules(&d.mistakes, &out)
+	for i := range file.Orgs {
+		o := &file.Orgs[i]
+		o.OnStoreFailure = cmp.Or(o.OnStoreFailure, c.Store.OnFailure)
+		finishLimits(&d.mistakes, limitLists(element("orgs", i), o))
+		d.mistakes.obey(element("orgs", i), reflect.ValueOf(o).Elem())
+		rules.check(element("orgs", i), o)
+		keepMembers(o, settings.Find(c.Orgs, o.ID))
+		*settings.FindOrAdd(&out.Orgs, o.ID, func() Org { return *o }) = *o
+	}
+	if len(d.mistakes.errs) > 0 {
+		return nil, d.mistakes.errs
+	}
+	return &out, nil
+}
+
+// keepMembers adds users and keys that an org had.
+func keepMembers(o, before *Org) {
+	if before == nil {
+		return
+	}
+	for _, u := range before.Users {
+		now := settings.FindOrAdd(&o.Users, u.ID, func() User { return u })
+		if len(now.Keys) == 0 {
+			now.Keys = u.Keys
+		}
+	}
 }
 
 // markLimits records which parts limits have, as reading a file would.

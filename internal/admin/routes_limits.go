@@ -164,7 +164,7 @@ func (s *Server) limitRoutes() []Operation {
 				Example: "limits override --org acme --user alice --limit daily --add '$200' --until tonight --reason 'launch day'\n" +
 					"limits override --org acme --limit daily --amount '$10' --until 18:00 --reason 'runaway job'",
 				OneOf: []string{"add", "amount"}, Must: []string{"reason"},
-				Done: "{limit}: {add} until {until} UTC\nend it early with: llmguard limits end {id} --org {org}",
+				Done: "{limit}: {add} until {until}\nend it early with: llmguard limits end {id} --org {org}",
 			}},
 		},
 		{

@@ -163,20 +163,13 @@ func (a *App) reloadBySignal(ctx context.Context) {
 	}
 }
 
-// process returns a name of this process that no other one has: its roles, host and process id.
+// process returns a name of this process that no other one has: its role, host and process id.
 func (a *App) process() string {
-	var roles []string
-	if a.callers != nil {
-		roles = append(roles, "serve")
+	host, _ := os.Hostname() // "" if it is unknown
+	if a.callers == nil {
+		return fmt.Sprintf("worker %s:%d", host, os.Getpid())
 	}
-	if a.worker != nil {
-		roles = append(roles, "worker")
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = a.AdminURL()
-	}
-	return fmt.Sprintf("%s %s:%d", strings.Join(roles, "+"), host, os.Getpid())
+	return fmt.Sprintf("serve %s:%d", host, os.Getpid())
 }
 
 // reloadWithOthers reloads for a request to all processes, which is in the audit already.

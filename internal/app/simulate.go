@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/llmguard/llmguard/config"
@@ -61,14 +60,4 @@ func WithRecords(cfg *config.Config, records map[string]*tenants.Tenant) (*confi
 		*tenancy.FindOrAdd(&out.Orgs, id, func() config.Org { return made.org }) = made.org
 	}
 	return &out, nil
-}
-
-// LoadPolicy reads a configuration without connecting to anything. Its secrets need not be
-// available.
-func LoadPolicy(path string) (*config.Config, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("policy: %w", err)
-	}
-	return config.ParsePolicy(path, data, os.LookupEnv)
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"text/template"
 
@@ -104,6 +105,10 @@ store:
 #   seal_keys:
 #     - {id: s1, secret: "${LLMGUARD_SEAL_KEY}"}
 
+# Uploads and batches: a directory that all proxies and workers share, or a bucket.
+files:
+  store: {{.Files}}
+
 # The provider accounts. A call goes to the first pool with a pattern that matches its model.
 providers:
 {{- range .Providers}}
@@ -157,9 +162,13 @@ func runInit(path string, force bool, getenv func(string) (string, bool), w io.W
 	chosen, missing := starters(getenv)
 	redisURL, _ := getenv("REDIS_URL")
 	admin := freeAddress(defaultAdmin)
+	dir, err := filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
 	if err := starterFile.Execute(&text, map[string]any{
 		"Schema": schemaName, "Admin": admin, "Providers": chosen, "Missing": missing, "RedisURL": redisURL != "",
-		"Org": "acme", "User": "alice", "Hash": keys.Hash(keys.Pepper{}, key),
+		"Org": "acme", "User": "alice", "Hash": keys.Hash(keys.Pepper{}, key), "Files": strconv.Quote(filepath.Join(dir, "llmguard-files")),
 	}); err != nil {
 		return err
 	}

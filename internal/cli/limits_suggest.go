@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
@@ -112,7 +113,7 @@ func (f *suggestFlags) inForce(ctx context.Context) (simulate.Policy, error) {
 	if err != nil {
 		return simulate.Policy{}, err
 	}
-	cfg, err := app.LoadPolicy(f.trace.usage.path)
+	cfg, err := config.LoadPolicy(f.trace.usage.path)
 	if errors.Is(err, fs.ErrNotExist) && !f.trace.usage.command.Flags().Changed("config") {
 		return simulate.Policy{}, nil
 	}

@@ -72,6 +72,7 @@ type simulateFlags struct {
 	plot             string
 	by               string
 	top, workers     int
+	shadow           []string // limits of the last policy that are in shadow mode
 }
 
 func simulateCommand() *cobra.Command {
@@ -81,10 +82,13 @@ func simulateCommand() *cobra.Command {
 		Long: "Replays a ledger or an access log in virtual time under the limits, caps and quotas of a configuration, and shows who\n" +
 			"would wait or be refused, and the spend. It makes the same decisions as Redis would, and changes nothing.\n\n" +
 			"Without --log it reads the ledger, and org settings in Redis override the file, as in service. With --log it connects to\n" +
-			"nothing. --set changes the amounts of limits by org and name; the baseline is then the unchanged file.\n\n" +
+			"nothing. --set changes or adds limits; the baseline is then the unchanged file. A --policy with only orgs, as\n" +
+			"`llmguard config export` prints it, replaces them in the file of --config. Before you apply such a file to a running\n" +
+			"llmguard, `llmguard apply --dry-run` shows what would change there, and replays its calls.\n\n" +
 			"Refused calls are not in a ledger: to replay them, add the access log. Costs and durations are those recorded.\n" +
 			"docs/simulate.md lists what is not simulated.",
 		Example: "  llmguard simulate --set 'acme/user-5m: $0.30' --days 7\n" +
+			"  llmguard simulate --set 'acme/new: {subject: user, amount: $5, window: 1d}' --days 7\n" +
 			"  llmguard usage export --days 7 --out calls.jsonl\n" +
 			"  llmguard simulate --log calls.jsonl --policy new.yaml --baseline llmguard.yaml\n" +
 			"  llmguard simulate --policy new.yaml --org acme --from yesterday --by user,model --plot night.html",
@@ -98,7 +102,8 @@ func simulateCommand() *cobra.Command {
 		"configuration to simulate; without it, --set changes the one of --config. Its secrets need not be set")
 	fl.StringVar(&f.baseline, "baseline", "", "configuration to compare with")
 	fl.StringArrayVar(&f.set, "set", nil,
-		"new amount of a limit: 'ORG/LIMIT: AMOUNT', 'ORG/USER/LIMIT: AMOUNT' for a user's own limit, or 'all/LIMIT: AMOUNT' for\n"+
+		"limit to change: 'ORG/LIMIT: AMOUNT', 'ORG/LIMIT: enforce' for one in shadow mode, 'ORG/LIMIT: {FIELDS}' to change or add\n"+
+			"one with the fields of the file, such as {subject: user, amount: $5, window: 1d}; 'ORG/USER/LIMIT: AMOUNT' for a user's own limit, or 'all/LIMIT: AMOUNT' for\n"+
 			"every org without its own limit of that name; 'all/plan:PLAN/LIMIT: AMOUNT' and 'ORG/group:GROUP/LIMIT: AMOUNT' for\n"+
 			"a plan and a group; repeatable")
 	fl.StringVar(&f.plot, "plot", "",

@@ -3,14 +3,15 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/app"
@@ -32,16 +33,16 @@ func (f *simulateFlags) policies(ctx context.Context) ([]simulate.Policy, error)
 	}
 	var out []simulate.Policy
 	add := func(path, name string, set []string) error {
-		cfg, err := loadPolicy(path, records)
+		cfg, err := f.loadPolicy(path, records)
 		if err != nil {
 			return err
 		}
 		for _, one := range set {
-			if err := setAmount(cfg, one); err != nil {
+			if err := setLimitOf(cfg, one); err != nil {
 				return err
 			}
 		}
-		cfg.Name = name
+		cfg.Name, f.shadow = name, findLimit(cfg, nil).shadow
 		p, err := app.Policy(cfg, f.workers)
 		out = append(out, p)
 		return err
@@ -58,9 +59,17 @@ func (f *simulateFlags) policies(ctx context.Context) ([]simulate.Policy, error)
 	return out, add(path, strings.Join(append([]string{path}, f.set...), ", "), f.set)
 }
 
-// loadPolicy loads a configuration and applies runtime records.
-func loadPolicy(path string, records map[string]*tenants.Tenant) (*config.Config, error) {
-	cfg, err := app.LoadPolicy(path)
+// loadPolicy loads a configuration and applies runtime records. A file with only orgs replaces them in the configuration
+// of --config, and in the records, as `apply` would.
+func (f *simulateFlags) loadPolicy(path string, records map[string]*tenants.Tenant) (*config.Config, error) {
+	if path != f.trace.usage.path && config.OnlyOrgs(path) {
+		cfg, err := f.loadPolicy(f.trace.usage.path, records)
+		if err != nil {
+			return nil, err
+		}
+		return cfg.WithOrgs(path)
+	}
+	cfg, err := config.LoadPolicy(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s not found. Name a configuration with --policy or --config: pools, prices and "+
 			"caps are not in Redis", path)
@@ -108,32 +117,39 @@ func (f *traceFlags) records(ctx context.Context) (map[string]*tenants.Tenant, e
 // everyOrg stands for all orgs in references to limits.
 const everyOrg = "all"
 
-// setAmount changes the amount of a limit: "acme/daily: $5", "acme/alice/daily: $5" for one
-// user, "all/daily: $5" for every org that does not override it, or "acme/group:research/team: $5"
-// and "all/plan:free/daily: $5".
-func setAmount(cfg *config.Config, text string) error {
-	at := strings.LastIndex(text, ":")
+// setLimitOf changes a limit: "acme/daily: $5", "acme/alice/daily: $5" for one user, "all/daily: $5" for every org that
+// does not override it, or "acme/group:research/team: $5" and "all/plan:free/daily: $5". In place of an amount, there may
+// be a mode, or {fields} as in the file, which can also add a limit.
+func setLimitOf(cfg *config.Config, text string) error {
+	before, fields, _ := strings.Cut(text, "{")
+	at := strings.LastIndex(before, ":")
 	parts := strings.Split(strings.TrimSpace(text[:max(at, 0)]), "/")
-	amount := strings.TrimSpace(text[at+1:])
-	if at < 0 || amount == "" || len(parts) < 2 || len(parts) > 3 {
-		return misused("--set %s: expected ORG/LIMIT: AMOUNT, such as 'acme/daily: $5'", text)
+	value := strings.TrimSpace(text[at+1:])
+	if at < 0 || value == "" || len(parts) < 2 || len(parts) > 3 {
+		return misused("--set %s: expected ORG/LIMIT: AMOUNT, such as 'acme/daily: $5', ORG/LIMIT: enforce, or "+
+			"ORG/LIMIT: {FIELDS}", text)
 	}
-	l, known := findLimit(cfg, parts)
-	if l == nil {
-		return fmt.Errorf("--set %s: no such limit. Limits: %s", text, strings.Join(known, ", "))
+	found := findLimit(cfg, parts)
+	if found.limit == nil && found.list != nil && fields != "" {
+		*found.list = append(*found.list, config.NewLimit(strings.Join(parts[1:len(parts)-1], ""), parts[len(parts)-1]))
+		found.limit = &(*found.list)[len(*found.list)-1]
 	}
-	fields := map[string]any{"amount": amount}
-	if l.Bucket.Capacity.N > 0 {
-		fields = map[string]any{"bucket": map[string]any{"capacity": amount}}
+	switch {
+	case found.limit == nil:
+		return fmt.Errorf("--set %s: no such limit. Limits: %s. To add one, write its fields: "+
+			"'acme/daily: {subject: user, amount: $5, window: 1d}'", text, strings.Join(found.known, ", "))
+	case fields != "":
+	case value == string(budget.Enforce) || value == string(budget.Shadow):
+		value = "{mode: " + value + "}"
+	case found.limit.Bucket.Capacity.N > 0:
+		value = "{bucket: {capacity: " + strconv.Quote(value) + "}}"
+	default:
+		value = "{amount: " + strconv.Quote(value) + "}"
 	}
-	raw, err := json.Marshal(fields)
-	if err != nil {
-		return err
-	}
-	if err := config.Patch(l, raw); err != nil {
+	if err := config.Patch(found.limit, []byte(value)); err != nil {
 		return misused("--set %s: %w", text, err)
 	}
-	err = cfg.CheckDefaults()
+	err := cfg.CheckDefaults()
 	if i := slices.IndexFunc(cfg.Orgs, func(o config.Org) bool { return o.ID == parts[0] }); i >= 0 {
 		err = cfg.CheckOrg(&cfg.Orgs[i])
 	}
@@ -143,16 +159,29 @@ func setAmount(cfg *config.Config, text string) error {
 	return nil
 }
 
-// findLimit finds a limit by org and name, or org, user and name, in copies of the
-// configuration's lists. known lists the existing names.
-func findLimit(cfg *config.Config, parts []string) (found *config.Limit, known []string) {
-	search := func(list *[]config.Limit, of string) {
+// foundLimit is a place for a limit.
+type foundLimit struct {
+	limit         *config.Limit   // nil: it does not exist
+	list          *[]config.Limit // of its org, user, group or plan; nil: that does not exist
+	known, shadow []string        // all limits, and those in shadow mode
+}
+
+// findLimit finds a limit by org and name, or org, user and name, in copies of the configuration's lists.
+func findLimit(cfg *config.Config, parts []string) (found foundLimit) {
+	of, last := strings.Join(parts, "/"), max(len(parts)-1, 0)
+	search := func(list *[]config.Limit, owner string) {
 		*list = slices.Clone(*list)
+		if owner == strings.Join(parts[:last], "/") {
+			found.list = list
+		}
 		for i := range *list {
-			name := of + "/" + (*list)[i].Name
-			known = append(known, name)
-			if name == strings.Join(parts, "/") {
-				found = &(*list)[i]
+			name := owner + "/" + (*list)[i].Name
+			found.known = append(found.known, name)
+			if (*list)[i].Mode == string(budget.Shadow) {
+				found.shadow = append(found.shadow, name)
+			}
+			if name == of {
+				found.limit = &(*list)[i]
 			}
 		}
 	}
@@ -183,5 +212,5 @@ func findLimit(cfg *config.Config, parts []string) (found *config.Limit, known [
 			search(&o.Users[k].Limits, o.ID+"/"+o.Users[k].ID)
 		}
 	}
-	return found, known
+	return found
 }

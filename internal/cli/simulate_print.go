@@ -5,6 +5,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/figures"
@@ -16,6 +17,10 @@ func (f *simulateFlags) print(reports []simulate.Report, w, notes io.Writer) err
 		for why, n := range r.Skipped {
 			fmt.Fprintf(notes, "%s: %d not replayed: %s\n", r.Policy, n, escape.Text(why))
 		}
+	}
+	if len(f.shadow) > 0 {
+		fmt.Fprintf(notes, "in shadow mode, so they refused nothing in this replay: %s. To enforce one, add --set '%s: enforce'\n",
+			strings.Join(f.shadow, ", "), f.shadow[0])
 	}
 	switch f.trace.usage.output {
 	case "json", "yaml":

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,10 +46,59 @@ func TestSimulateSet(t *testing.T) {
 	if len(got.Reports) != 2 || got.Reports[0].Total.Refused != 0 || got.Reports[1].Total.Refused == 0 || got.Reports[1].Total.Calls != 3 {
 		t.Errorf("%+v", got)
 	}
-	l.refuses("no such limit. Limits: acme/daily", "simulate", "--set", "acme/hourly: $1")
+	l.read(&got, "simulate", "--set", "acme/hourly: {subject: user, amount: $0.00002, window: 1h}")
+	if len(got.Reports) != 2 || got.Reports[0].Total.Refused != 0 || got.Reports[1].Total.Refused == 0 {
+		t.Errorf("an added limit: %+v", got)
+	}
+	l.refuses("no such limit. Limits: acme/daily. To add one, write its fields", "simulate", "--set", "acme/hourly: $1")
+	l.refuses("no such limit", "simulate", "--set", "acme/nobody/hourly: {amount: $1, window: 1h}")
+	l.refuses("amount of what time?", "simulate", "--set", "acme/hourly: {amount: $1}")
+	l.refuses(`unknown field "windw"; did you mean "window"?`, "simulate", "--set", "acme/hourly: {amount: $1, windw: 1h}")
 	l.refuses("expected ORG/LIMIT: AMOUNT", "simulate", "--set", "daily $1")
 	l.refuses("did you mean", "simulate", "--set", "acme/daily: 5")
 	l.refuses("--policy or --set is required", "simulate")
+}
+
+// TestSimulateShadow: a limit in shadow mode refuses nothing, which the command says, until --set enforces it.
+func TestSimulateShadow(t *testing.T) {
+	s := newSite(t, orgs)
+	s.must("orgs", "update", "acme", "--over-limit", "refuse")
+	s.must("limits", "set", "few", "--org", "acme", "--metric", "requests", "--amount", "2", "--window", "1h", "--mode", "shadow")
+	s.calls("acme", "alice", 5)
+	const note = "in shadow mode, so they refused nothing in this replay: acme/few. To enforce one, add --set 'acme/few: enforce'"
+	var got simulated
+	for set, refused := range map[string]int{"acme/few: 1": 0, "acme/few: enforce": 3, "acme/few: {mode: enforce, amount: 1}": 4} {
+		out, notes, code := llmguard(t, "simulate", "-c", s.file, "--set", set, "-o", "json")
+		if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 || got.Reports[1].Total.Refused != refused {
+			t.Errorf("--set %s: exit code %d, %v, got %s, want %d refused", set, code, err, out, refused)
+		}
+		if said := strings.Contains(notes, note); said != (refused == 0) {
+			t.Errorf("--set %s: notes %q", set, notes)
+		}
+	}
+}
+
+// TestSimulateOrgsOnly: a policy of orgs alone replaces these in the configuration and in Redis; other orgs, users and
+// keys stay.
+func TestSimulateOrgsOnly(t *testing.T) {
+	s := newSite(t, orgs)
+	s.must("orgs", "create", "initech", "--over-limit", "refuse")
+	s.must("users", "create", "ann", "--org", "initech")
+	s.must("limits", "set", "calls", "--org", "initech", "--metric", "requests", "--amount", "4", "--window", "1h")
+	s.calls("initech", "ann", 5)
+	s.calls("acme", "alice", 2)
+	policy := filepath.Join(t.TempDir(), "orgs.yaml")
+	writeFile(t, policy, "orgs: [{id: initech, over_limit: refuse, limits: [{name: calls, metric: requests, amount: 1, window: 1h}]}]\n")
+	var got simulated
+	s.read(&got, "simulate", "--policy", policy, "--baseline", s.file)
+	if before, after := got.Reports[0].Total, got.Reports[1].Total; before.Refused != 1 || after.Refused != 4 || after.Calls != 7 {
+		t.Errorf("%+v, want 1 of 7 calls refused before and 4 after", got)
+	}
+	writeFile(t, policy, "orgs: [{id: initech, limits: [{name: calls, amount: $1, widow: 1h}]}]\n")
+	_, errs, code := llmguard(t, "simulate", "-c", s.file, "--policy", policy)
+	if code != 1 || !strings.Contains(errs, `orgs[0].limits[0]: unknown field "widow"; did you mean "window"?`) || strings.Contains(errs, "providers") {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
 }
 
 // TestSimulateSeesRecordedOrgs: orgs and limits that exist only in Redis apply like those of

@@ -99,18 +99,10 @@ func (s *Store) ReloadAll(ctx context.Context) ([]ReloadedProcess, error) {
 
 // reloads waits until all running processes have answered.
 func (s *Store) reloads(ctx context.Context, id string, running []string) (out []ReloadedProcess, err error) {
-	poll, late := time.NewTicker(50*time.Millisecond), time.After(reloadTime)
-	defer poll.Stop()
 	answers := map[string]string{}
 	silent := func(process string) bool { return answers[process] == "" }
-	for waiting := true; waiting && slices.ContainsFunc(running, silent); {
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-late:
-			waiting = false
-		case <-poll.C:
-		}
+	for end := time.Now().Add(reloadTime); time.Now().Before(end) && slices.ContainsFunc(running, silent); {
+		time.Sleep(50 * time.Millisecond)
 		answers, err = s.rdb.HGetAll(ctx, reloadedKey+id).Result()
 		if err != nil {
 			return nil, unavailable("read the results of a reload", err)

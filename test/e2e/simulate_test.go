@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
@@ -143,7 +144,7 @@ func (s *stack) export() string {
 // replay simulates logs under the stack's own configuration.
 func (s *stack) replay(logs ...string) *simulate.Result {
 	s.t.Helper()
-	cfg, err := app.LoadPolicy(s.path)
+	cfg, err := config.LoadPolicy(s.path)
 	if err != nil {
 		s.t.Fatal(err)
 	}
