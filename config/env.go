@@ -12,6 +12,9 @@ import (
 
 var errBraces = errors.New(`a ${ is never closed; write ${NAME} or ${NAME:-default}, and $$ for a single $`)
 
+// bareName is a variable without braces. Others, such as $5 and $PRICE_A-b, are plain text.
+var bareName = regexp.MustCompile(`^\$[A-Z_][A-Z0-9_]*$`)
+
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // expand expands ${NAME} and ${NAME:-default}. Defaults are not expanded. An empty variable counts
@@ -27,6 +30,9 @@ func (d *document) expand(path string, at mark, text string) (string, bool) {
 		case strings.HasPrefix(after, "$"):
 			b.WriteByte('$')
 			rest = after[1:]
+		case bareName.MatchString(text):
+			d.mistakes.fail(at, path, "is not replaced by a variable; write ${%s}, or $%s for this text", text[1:], text)
+			return "", false
 		case !strings.HasPrefix(after, "{"):
 			b.WriteByte('$')
 			rest = after

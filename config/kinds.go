@@ -76,8 +76,9 @@ func checkDialect(text string) error {
 
 // checkPattern refuses what is neither a name nor a pattern.
 func checkPattern(text string) error {
-	if strings.ContainsAny(text, " \t?[]{}") {
-		return fmt.Errorf("expected a name or a pattern with * in it, got %s", quote(text))
+	if strings.ContainsAny(text, " \t?[]{}()|^$\\") || strings.Contains(text, ".*.") {
+		return fmt.Errorf("expected a name or a pattern with * for any characters, got %s; regular expressions are not "+
+			"supported", quote(text))
 	}
 	return nil
 }

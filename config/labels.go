@@ -101,10 +101,7 @@ func checkAgentsWord(text string) error {
 	if text == "agents" {
 		return nil
 	}
-	hint := ""
-	if h := didYouMean(text, []string{"agents"}); strings.HasPrefix(h, "; did") {
-		hint = h
-	}
+	hint, _, _ := strings.Cut(didYouMean(text, []string{"agents"}), "; known")
 	return fmt.Errorf("expected agents, or labels such as {name: project, from: [header X-Project]}, got %s%s",
 		quote(text), hint)
 }
@@ -198,8 +195,9 @@ func checkSubject(m *mistakes, path string, l Limit, cfg *Config) {
 	all := append([]string{"org", "group", "user", "key", "ip"}, labelNames(cfg)...)
 	for _, part := range strings.Split(l.Subject, "+") {
 		if !slices.Contains(all, part) {
-			m.failAt(path, "there is no subject %q%s; the subjects are org, group, user, key, ip and the names in labels", part,
-				didYouMean(part, all))
+			hint, _, _ := strings.Cut(didYouMean(part, all), "; known")
+			m.failAt(path, "there is no subject %q%s; the subjects are org, group, user, key, ip and the names in labels. "+
+				"Add a label there to count by it", part, hint)
 		}
 	}
 }

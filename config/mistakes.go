@@ -41,6 +41,7 @@ var syntaxHints = []struct{ in, hint string }{
 	{"unexpected directive value", "a value that begins with % needs quotes"},
 	{"non-map value is specified", `expected "name: value" here; a name needs ": " (with a space) after it`},
 	{"value is not allowed in this context", "the indentation does not match the lines above"},
+	{"could not find flow map content", `a name is missing between these commas or braces`},
 	{"undefined alias", "a plain * refers to an anchor; put the pattern in quotes"},
 }
 

@@ -18,7 +18,7 @@ const maxFile = 64 << 20
 
 // Load reads and checks the file at path with the process's environment. If the file could be read
 // but is invalid, the error is of type Errors.
-func Load(path string) (*Config, error) { return load(path, never) }
+func Load(path string) (*Config, error) { return load(path, func(string) bool { return false }) }
 
 // LoadOperator is Load for commands that call no provider: variables and files of secrets that only calls, traces and
 // alerts need may be missing. Config.Unset has them.
@@ -52,8 +52,6 @@ func Parse(name string, data []byte, getenv func(string) (string, bool)) (*Confi
 func LoadPolicy(path string) (*Config, error) { return load(path, always) }
 
 func always(string) bool { return true }
-
-func never(string) bool { return false }
 
 func parseConfig(d *document, data []byte) (*Config, error) {
 	name := d.mistakes.name
@@ -93,7 +91,7 @@ type document struct {
 func newDocument(name string, getenv func(string) (string, bool)) *document {
 	return &document{
 		mistakes: mistakes{name: name, marks: map[string]mark{}}, getenv: getenv, anchors: map[string]ast.Node{},
-		optional: never,
+		optional: func(string) bool { return false },
 	}
 }
 

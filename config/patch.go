@@ -78,22 +78,8 @@ func (c *Config) CheckDefaults() error {
 	return m.patchError("defaults", defaultsOrg(c))
 }
 
-// OnlyOrgs reports whether a file has orgs and nothing else.
-func OnlyOrgs(path string) bool {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return false
-	}
-	root := newDocument(path, os.LookupEnv).root(data)
-	if root == nil {
-		return false
-	}
-	pairs, _ := entries(root)
-	return len(pairs) == 1 && pairs[0].Key.GetToken().Value == "orgs"
-}
-
-// WithOrgs returns the configuration with the orgs of a file that has only these. Users, and keys of users, that the file
-// does not list stay. It reads with the environment of the process, in which secrets may be missing.
+// WithOrgs returns the configuration with the orgs of a file that has only these; nil if it has more. Users, and keys
+// of users, that the file does not list stay. Secrets may be missing in the environment.
 func (c *Config) WithOrgs(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -104,9 +90,11 @@ func (c *Config) WithOrgs(path string) (*Config, error) {
 	var file struct {
 		Orgs []Org `yaml:"orgs"`
 	}
-	if root := d.root(data); root != nil {
-		d.section("", root, reflect.ValueOf(&file).Elem())
+	root := d.root(data)
+	if pairs, _ := entries(root); len(pairs) != 1 || pairs[0].Key.GetToken().Value != "orgs" {
+		return nil, nil
 	}
+	d.section("", root, reflect.ValueOf(&file).Elem())
 	out := *c
 	out.Orgs = slices.Clone(c.Orgs)
 	rules := newOrgRules(&d.mistakes, &out)
@@ -116,26 +104,18 @@ func (c *Config) WithOrgs(path string) (*Config, error) {
 		finishLimits(&d.mistakes, limitLists(element("orgs", i), o))
 		d.mistakes.obey(element("orgs", i), reflect.ValueOf(o).Elem())
 		rules.check(element("orgs", i), o)
-		keepMembers(o, settings.Find(c.Orgs, o.ID))
+		for _, u := range settings.FindOrAdd(&out.Orgs, o.ID, func() Org { return *o }).Users {
+			now := settings.FindOrAdd(&o.Users, u.ID, func() User { return u })
+			if len(now.Keys) == 0 {
+				now.Keys = u.Keys
+			}
+		}
 		*settings.FindOrAdd(&out.Orgs, o.ID, func() Org { return *o }) = *o
 	}
 	if len(d.mistakes.errs) > 0 {
 		return nil, d.mistakes.errs
 	}
 	return &out, nil
-}
-
-// keepMembers adds users and keys that an org had.
-func keepMembers(o, before *Org) {
-	if before == nil {
-		return
-	}
-	for _, u := range before.Users {
-		now := settings.FindOrAdd(&o.Users, u.ID, func() User { return u })
-		if len(now.Keys) == 0 {
-			now.Keys = u.Keys
-		}
-	}
 }
 
 // markLimits records which parts limits have, as reading a file would.

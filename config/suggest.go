@@ -15,9 +15,9 @@ func didYouMean(name string, known []string) string {
 	if len(known) == 0 {
 		return ""
 	}
-	best, bestDist := "", 1+max(1, len(name)/3)
+	best, bestDist := "", 1+max(1, (len(name)+1)/3)
 	for _, k := range known {
-		d := distance(strings.ToLower(name), k)
+		d := Distance(strings.ToLower(name), k)
 		if d >= bestDist && len(name) >= 3 && len(k) >= 3 && (strings.Contains(k, name) || strings.Contains(name, k)) {
 			d = bestDist - 1
 		}
@@ -34,9 +34,9 @@ func didYouMean(name string, known []string) string {
 	return "; known: " + strings.Join(known, ", ")
 }
 
-// distance returns the number of single-character edits and swaps of adjacent characters between
+// Distance returns the number of single-character edits and swaps of adjacent characters between
 // two names.
-func distance(a, b string) int {
+func Distance(a, b string) int {
 	prev2, prev := []int(nil), make([]int, len(b)+1)
 	for j := range prev {
 		prev[j] = j
@@ -85,7 +85,8 @@ func homes(name string) []string {
 // unknownField returns the message for a name that a section does not have.
 func unknownField(name string, known []string) string {
 	hint := didYouMean(name, known)
-	if strings.HasPrefix(hint, "; did") {
+	near := slices.ContainsFunc(known, func(k string) bool { return Distance(name, k) < 3 })
+	if strings.HasPrefix(hint, "; did") && (near || len(homes(name)) == 0) {
 		return fmt.Sprintf("unknown field %q%s", name, hint)
 	}
 	switch at := homes(name); {

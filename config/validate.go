@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -137,6 +138,8 @@ func checkRedisURL(m *mistakes, r Redis) {
 	u, err := url.Parse(r.URL.Reveal())
 	if err != nil || !slices.Contains([]string{"redis", "rediss", "unix"}, u.Scheme) || u.Host == "" && u.Path == "" {
 		m.failAt("redis.url", "expected redis://user:password@host:6379/0, rediss://... or unix:///path")
+	} else if db := strings.Trim(u.Path, "/"); u.Scheme != "unix" && strings.Trim(db, "0123456789") != "" {
+		m.failAt("redis.url", "the database after the host is a number, got %s; for a name, set redis.prefix", quote(db))
 	}
 }
 
@@ -165,8 +168,8 @@ func (m *mistakes) unique(seen names, path, name string) {
 
 // refer records an error when name is not one of the known ones.
 func (m *mistakes) refer(path, what, name string, known []string) {
-	if !slices.Contains(known, name) {
-		m.failAt(path, "there is no %s %q%s", what, name, didYouMean(name, known))
+	if hint := didYouMean(name, known); !slices.Contains(known, name) {
+		m.failAt(path, "there is no %s %q%s", what, name, cmp.Or(hint, "; none is defined, add it under "+what+"s"))
 	}
 }
 
@@ -174,10 +177,7 @@ func wrongChoice(text string, enum []string) string {
 	if len(enum) == 1 {
 		return fmt.Sprintf("%s is not supported; the only choice is %s", quote(text), enum[0])
 	}
-	hint := ""
-	if h := didYouMean(text, enum); strings.HasPrefix(h, "; did") {
-		hint = h
-	}
+	hint, _, _ := strings.Cut(didYouMean(text, enum), "; known")
 	return fmt.Sprintf("expected one of %s, got %s%s", strings.Join(enum, ", "), quote(text), hint)
 }
 

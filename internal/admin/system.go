@@ -16,14 +16,7 @@ import (
 )
 
 // Reloaded is the result of a reload of the configuration file.
-type Reloaded struct {
-	// Hash is the SHA-256 of the file, in hexadecimal.
-	Hash string `json:"hash"`
-	// Changed lists the paths that changed and are in effect, such as orgs or queue.shares.
-	Changed []string `json:"changed"`
-	// NeedsRestart lists the paths that changed and take effect after a restart.
-	NeedsRestart []string `json:"needs_restart"`
-}
+type Reloaded = tenants.Reloaded
 
 // systemHandler serves routes that concern the whole deployment.
 type systemHandler struct {

@@ -281,7 +281,7 @@ func (a *App) Run(ctx context.Context) error {
 	keepers.Go(func() error { return quiet(a.calibration.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.identity.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.ids.run(keeping)) })
-	keepers.Go(func() error { return a.identity.FollowReloads(keeping, a.process(), a.reloadWithOthers) })
+	keepers.Go(func() error { return a.identity.FollowReloads(keeping, a.process(), a.Reload) })
 	keepers.Go(func() error { return a.noteShadow(keeping) })
 	keepers.Go(func() error { return quiet(a.queue.Run(keeping)) })
 	keepers.Go(func() error { return quiet(a.idempotency.Run(keeping)) })

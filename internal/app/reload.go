@@ -20,11 +20,7 @@ import (
 var ErrNoFile = errors.New("this process was started without a configuration file, so there is nothing to reload")
 
 // Reloaded is the result of a reload of the configuration file.
-type Reloaded struct {
-	Hash         string   `json:"hash"`          // of the file, in hexadecimal
-	Changed      []string `json:"changed"`       // the fields that changed, never nil
-	NeedsRestart []string `json:"needs_restart"` // those that take effect only at a restart, never nil
-}
+type Reloaded = tenants.Reloaded
 
 // Config returns the current configuration. It is read-only.
 func (a *App) Config() *config.Config { return a.current.Load() }
@@ -170,15 +166,6 @@ func (a *App) process() string {
 		return fmt.Sprintf("worker %s:%d", host, os.Getpid())
 	}
 	return fmt.Sprintf("serve %s:%d", host, os.Getpid())
-}
-
-// reloadWithOthers reloads for a request to all processes, which is in the audit already.
-func (a *App) reloadWithOthers(ctx context.Context) tenants.ReloadedProcess {
-	done, err := a.Reload(ctx)
-	if err != nil {
-		return tenants.ReloadedProcess{Error: err.Error()}
-	}
-	return tenants.ReloadedProcess{Hash: done.Hash, Changed: done.Changed, NeedsRestart: done.NeedsRestart}
 }
 
 // auditTime bounds writing the audit entry of a reload by a signal.

@@ -106,11 +106,7 @@ func (f *adminFlags) target() (*reached, error) {
 	case file:
 		return nil, nil
 	case flags || named == "" && url+key != "":
-		from := "LLMGUARD_ADMIN_URL"
-		if flags {
-			from = "flags"
-		}
-		return reached{URL: cmp.Or(f.url, url), Key: cmp.Or(f.key, key), from: from}.usable()
+		return reached{URL: cmp.Or(f.url, url), Key: cmp.Or(f.key, key), from: "--admin-url or LLMGUARD_ADMIN_URL"}.usable()
 	}
 	all, err := readContexts()
 	if err != nil {
@@ -137,9 +133,9 @@ func (to reached) usable() (*reached, error) {
 		return nil, errors.New("LLMGUARD_ADMIN_URL or --admin-url needs an administrator's key: set --admin-key or " +
 			"LLMGUARD_ADMIN_KEY (create one with `llmguard admins create`)")
 	}
-	to.URL = cmp.Or(to.URL, "http://127.0.0.1:9090")
+	to.URL = strings.TrimSuffix(strings.TrimRight(cmp.Or(to.URL, "http://127.0.0.1:9090"), "/"), "/admin/v1")
 	if u, err := url.Parse(to.URL); err != nil || u.Host == "" {
-		return nil, fmt.Errorf("--admin-url %s: expected a URL such as http://127.0.0.1:9090", to.URL)
+		return nil, fmt.Errorf("--admin-url %s: expected a URL with a scheme, such as http://127.0.0.1:9090", to.URL)
 	}
 	if strings.ContainsFunc(to.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, errors.New("the administrator's key (--admin-key, LLMGUARD_ADMIN_KEY) has a space, a line break or " +
@@ -344,7 +340,8 @@ func (a *adminClient) send(ctx context.Context, method, path string, body any) (
 		if a.root != "" {
 			return nil, fmt.Errorf("cannot reach llmguard: %w", err)
 		}
-		return nil, fmt.Errorf("cannot reach the admin listener: %w", err)
+		return nil, fmt.Errorf("cannot reach the admin listener: %w. Compare %s with admin.listen and admin.tls of the "+
+			"configuration, and check that llmguard runs", err, a.base)
 	}
 	if resp.StatusCode < http.StatusBadRequest {
 		return resp, nil
@@ -365,7 +362,11 @@ func refusedBy(status int, text []byte) error {
 			Param   string `json:"param"`
 		} `json:"error"`
 	}
-	if json.Unmarshal(text, &e) != nil || e.Error.Message == "" {
+	_ = json.Unmarshal(text, &e) // an answer of another server has no message
+	if strings.HasPrefix(e.Error.Message, "Unknown request URL: ") {
+		return errors.New("this is the listener for callers; use the admin listener, admin.listen of the configuration")
+	}
+	if e.Error.Message == "" {
 		return fmt.Errorf("the admin listener returned %d %s; is this llmguard?", status, http.StatusText(status))
 	}
 	return &refusal{forShell(e.Error.Message), e.Error.Param, text}

@@ -52,19 +52,19 @@ func reloadConfig(c *cobra.Command, o *operated, a *adminClient) error {
 	}
 	done := answer.(*admin.Reloaded)
 	return render(c.OutOrStdout(), o.output, done, func(w io.Writer) error {
-		_, err := fmt.Fprintln(w, reloadText(done.Changed, done.NeedsRestart))
+		_, err := fmt.Fprintln(w, reloadText(done))
 		return err
 	})
 }
 
 // reloadText says what a reload changed.
-func reloadText(changed, needsRestart []string) string {
+func reloadText(done *admin.Reloaded) string {
 	text := "reloaded; no changes"
-	if len(changed) > 0 {
-		text = "reloaded; applied: " + strings.Join(changed, ", ")
+	if len(done.Changed) > 0 {
+		text = "reloaded; applied: " + strings.Join(done.Changed, ", ")
 	}
-	if len(needsRestart) > 0 {
-		text += "\nneeds a restart: " + strings.Join(needsRestart, ", ")
+	if len(done.NeedsRestart) > 0 {
+		text += "\nneeds a restart: " + strings.Join(done.NeedsRestart, ", ")
 	}
 	return text
 }
@@ -83,10 +83,11 @@ func reloadAll(c *cobra.Command, o *operated, a *adminClient) error {
 	failed := 0
 	var text strings.Builder
 	for _, p := range answer.Data {
-		result := reloadText(p.Changed, p.NeedsRestart)
-		if p.Error != "" {
+		result := "not reloaded: " + p.Error
+		if p.Result != nil {
+			result = reloadText(p.Result)
+		} else {
 			failed++
-			result = "not reloaded: " + p.Error
 		}
 		fmt.Fprintf(&text, "%s: %s\n", p.Process, result)
 	}

@@ -36,8 +36,7 @@ type reached struct {
 	from string // what chose it
 }
 
-// currentContext is the reached.from of a context that neither the command line nor the environment names.
-const currentContext = "the current context"
+const currentContext = "the current context" // from of one that nothing else names
 
 // deployment describes what is reached, and why.
 func (to *reached) deployment() string {

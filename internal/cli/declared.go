@@ -39,7 +39,8 @@ func readDeclaredFile(path string, stdin io.Reader) ([]map[string]any, error) {
 		Orgs []map[string]any `yaml:"orgs"`
 	}
 	if err := yaml.UnmarshalWithOptions(text, &file, yaml.Strict()); err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: %s", name, strings.TrimSpace(yaml.FormatError(err, false, true)))
+		return nil, fmt.Errorf("%s: a file with only orgs is needed; `llmguard config reload` applies a configuration: %s", name,
+			strings.TrimSpace(yaml.FormatError(err, false, true)))
 	}
 	if len(file.Orgs) == 0 {
 		return nil, fmt.Errorf("%s: expected a list `orgs`, as in the configuration (`llmguard config export` prints one)",

@@ -136,6 +136,9 @@ func operationCommand(op *admin.Operation, d admin.Command) *cobra.Command {
 		Use: strings.Join(append(words[len(words)-1:], args...), " "), Short: cmp.Or(d.Short, op.Summary),
 		Example: "  llmguard " + strings.ReplaceAll(d.Example, "\n", "\n  llmguard "), Args: argumentCheck(args),
 	}
+	if d.Use == "limits get [LIMIT]" {
+		c.Aliases = []string{"list"} // as of other groups
+	}
 	if d.Long != "" {
 		c.Long = d.Long + "\n\n" + adminHelp
 	}

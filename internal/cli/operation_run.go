@@ -28,6 +28,9 @@ func (o *operated) gather(c *cobra.Command, given, args []string) error {
 	}
 	for i, arg := range args[:min(len(args), len(given))] {
 		name, value := argumentName(o.op, arg), given[i]
+		if strings.HasPrefix(value, "lg_live_") || strings.HasPrefix(value, "lg_admin_") {
+			return misused("this is a key itself; name it by its id, which `llmguard keys list` shows")
+		}
 		if strings.HasSuffix(arg, "...") {
 			o.args = given[i:]
 			if strings.Contains(arg, "=") {

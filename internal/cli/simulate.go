@@ -84,11 +84,10 @@ func simulateCommand() *cobra.Command {
 			"Without --log it reads the ledger, and org settings in Redis override the file, as in service. With --log it connects to\n" +
 			"nothing. --set changes or adds limits; the baseline is then the unchanged file. A --policy with only orgs, as\n" +
 			"`llmguard config export` prints it, replaces them in the file of --config. Before you apply such a file to a running\n" +
-			"llmguard, `llmguard apply --dry-run` shows what would change there, and replays its calls.\n\n" +
+			"llmguard, a dry run of `llmguard apply` shows what would change there, and replays its calls.\n\n" +
 			"Refused calls are not in a ledger: to replay them, add the access log. Costs and durations are those recorded.\n" +
 			"docs/simulate.md lists what is not simulated.",
 		Example: "  llmguard simulate --set 'acme/user-5m: $0.30' --days 7\n" +
-			"  llmguard simulate --set 'acme/new: {subject: user, amount: $5, window: 1d}' --days 7\n" +
 			"  llmguard usage export --days 7 --out calls.jsonl\n" +
 			"  llmguard simulate --log calls.jsonl --policy new.yaml --baseline llmguard.yaml\n" +
 			"  llmguard simulate --policy new.yaml --org acme --from yesterday --by user,model --plot night.html",

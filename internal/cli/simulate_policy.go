@@ -59,17 +59,18 @@ func (f *simulateFlags) policies(ctx context.Context) ([]simulate.Policy, error)
 	return out, add(path, strings.Join(append([]string{path}, f.set...), ", "), f.set)
 }
 
-// loadPolicy loads a configuration and applies runtime records. A file with only orgs replaces them in the configuration
-// of --config, and in the records, as `apply` would.
+// loadPolicy loads a configuration and applies runtime records. A file with only orgs replaces them in the
+// configuration of --config, and in the records, as `apply` would.
 func (f *simulateFlags) loadPolicy(path string, records map[string]*tenants.Tenant) (*config.Config, error) {
-	if path != f.trace.usage.path && config.OnlyOrgs(path) {
-		cfg, err := f.loadPolicy(f.trace.usage.path, records)
-		if err != nil {
-			return nil, err
-		}
-		return cfg.WithOrgs(path)
-	}
 	cfg, err := config.LoadPolicy(path)
+	if base := f.trace.usage.path; err != nil && path != base {
+		if whole, failed := f.loadPolicy(base, records); failed == nil {
+			cfg, failed = whole.WithOrgs(path)
+			if cfg != nil || failed != nil {
+				return cfg, failed
+			}
+		}
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s not found. Name a configuration with --policy or --config: pools, prices and "+
 			"caps are not in Redis", path)
@@ -117,9 +118,9 @@ func (f *traceFlags) records(ctx context.Context) (map[string]*tenants.Tenant, e
 // everyOrg stands for all orgs in references to limits.
 const everyOrg = "all"
 
-// setLimitOf changes a limit: "acme/daily: $5", "acme/alice/daily: $5" for one user, "all/daily: $5" for every org that
-// does not override it, or "acme/group:research/team: $5" and "all/plan:free/daily: $5". In place of an amount, there may
-// be a mode, or {fields} as in the file, which can also add a limit.
+// setLimitOf changes a limit: "acme/daily: $5", "acme/alice/daily: $5" for one user, "all/daily: $5" for every org
+// that does not override it, or "acme/group:research/team: $5" and "all/plan:free/daily: $5". In place of an amount,
+// there may be a mode, or {fields} as in the file, which can also add a limit.
 func setLimitOf(cfg *config.Config, text string) error {
 	before, fields, _ := strings.Cut(text, "{")
 	at := strings.LastIndex(before, ":")

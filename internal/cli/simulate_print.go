@@ -19,7 +19,7 @@ func (f *simulateFlags) print(reports []simulate.Report, w, notes io.Writer) err
 		}
 	}
 	if len(f.shadow) > 0 {
-		fmt.Fprintf(notes, "in shadow mode, so they refused nothing in this replay: %s. To enforce one, add --set '%s: enforce'\n",
+		fmt.Fprintf(notes, "in shadow mode, they refused nothing in this replay: %s. Enforce one with --set '%s: enforce'\n",
 			strings.Join(f.shadow, ", "), f.shadow[0])
 	}
 	switch f.trace.usage.output {

@@ -65,7 +65,7 @@ func TestSimulateShadow(t *testing.T) {
 	s.must("orgs", "update", "acme", "--over-limit", "refuse")
 	s.must("limits", "set", "few", "--org", "acme", "--metric", "requests", "--amount", "2", "--window", "1h", "--mode", "shadow")
 	s.calls("acme", "alice", 5)
-	const note = "in shadow mode, so they refused nothing in this replay: acme/few. To enforce one, add --set 'acme/few: enforce'"
+	const note = "in shadow mode, they refused nothing in this replay: acme/few. Enforce one with --set 'acme/few: enforce'"
 	var got simulated
 	for set, refused := range map[string]int{"acme/few: 1": 0, "acme/few: enforce": 3, "acme/few: {mode: enforce, amount: 1}": 4} {
 		out, notes, code := llmguard(t, "simulate", "-c", s.file, "--set", set, "-o", "json")

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/llmguard/llmguard/config"
 )
 
 // begun marks a command that has started working. An error before that is a usage error.
@@ -157,30 +159,9 @@ func nearFlag(c *cobra.Command, err error) error {
 func nearest(word string, names []string) []string {
 	off := map[string]int{}
 	near := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		off[name] = edits(word, name)
+		off[name] = config.Distance(word, name)
 		return off[name] > 2 || 2*off[name] > len(name) || off[name] == 2 && len(word) < 4
 	})
 	slices.SortStableFunc(near, func(a, b string) int { return off[a] - off[b] })
 	return near[:min(3, len(near))]
-}
-
-// edits returns the number of letters to insert, delete or change to turn a into b.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := before
-			if a[i] != b[j] {
-				cost++
-			}
-			before = row[j+1]
-			row[j+1] = min(cost, before+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -1,6 +1,7 @@
 package tenants
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,59 +24,62 @@ const (
 	reloadTime  = 10 * time.Second // for all processes to answer
 )
 
+// Reloaded is the result of a reload of the configuration file.
+type Reloaded struct {
+	// Hash is the SHA-256 of the file, in hexadecimal.
+	Hash string `json:"hash"`
+	// Changed lists the paths that changed and are in effect, such as orgs or queue.shares; never nil.
+	Changed []string `json:"changed"`
+	// NeedsRestart lists the paths that changed and take effect after a restart; never nil.
+	NeedsRestart []string `json:"needs_restart"`
+}
+
 // ReloadedProcess is what became of the configuration file in one process.
 type ReloadedProcess struct {
 	// Process is its role, host and process id, such as serve web-1:4711.
-	Process string `json:"process"`
-	// Hash is the SHA-256 of the file that it runs with, in hexadecimal; empty after an error.
-	Hash string `json:"hash,omitempty"`
-	// Changed lists the paths that changed and are in effect.
-	Changed []string `json:"changed,omitempty"`
-	// NeedsRestart lists the paths that changed and take effect after a restart.
-	NeedsRestart []string `json:"needs_restart,omitempty"`
+	Process string    `json:"process"`
+	Result  *Reloaded `json:"result,omitempty"`
 	// Error is why it did not reload and runs with its previous configuration, or that it did not answer.
 	Error string `json:"error,omitempty"`
 }
 
-// FollowReloads calls reload when ReloadAll asks all processes, until ctx is done. process is the name of this one.
-func (s *Store) FollowReloads(ctx context.Context, process string, reload func(context.Context) ReloadedProcess) error {
+// FollowReloads calls reload when ReloadAll asks all processes, until ctx is done. name is the name of this one.
+func (s *Store) FollowReloads(ctx context.Context, name string, reload func(context.Context) (*Reloaded, error)) error {
 	sub := s.rdb.Subscribe(ctx, reloadChan)
 	defer sub.Close()
 	go sub.Each(func(m redisconn.Message) {
 		if m.Joined {
 			return
 		}
-		done := reload(ctx)
-		done.Process = process
-		if err := s.answerReload(ctx, m.Text, done); err != nil {
+		done := ReloadedProcess{Process: name}
+		var err error
+		done.Result, err = reload(ctx)
+		if err != nil {
+			done.Error = err.Error()
+		}
+		raw, err := json.Marshal(done)
+		pipe := s.rdb.Pipeline()
+		pipe.HSet(ctx, reloadedKey+m.Text, name, raw)
+		pipe.Expire(ctx, reloadedKey+m.Text, goneAfter)
+		err = cmp.Or(err, pipe.Exec(ctx))
+		if err != nil {
 			s.log.Warn("result of a reload not reported", "err", err)
 		}
 	})
 	report := time.NewTicker(reportEvery)
 	defer report.Stop()
 	for {
-		now := redisconn.Z{Score: float64(time.Now().Unix()), Member: process}
+		now := redisconn.Z{Score: float64(time.Now().Unix()), Member: name}
 		_ = s.rdb.ZAdd(ctx, processesKey, now).Err() // again at the next tick
 		select {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			_ = s.rdb.ZRem(last, processesKey, process).Err() // otherwise it counts as gone after goneAfter
+			_ = s.rdb.ZRem(last, processesKey, name).Err() // otherwise it counts as gone after goneAfter
 			return nil
 		case <-report.C:
 		}
 	}
-}
-
-func (s *Store) answerReload(ctx context.Context, id string, done ReloadedProcess) error {
-	raw, err := json.Marshal(done)
-	if err != nil {
-		return err
-	}
-	pipe := s.rdb.Pipeline()
-	pipe.HSet(ctx, reloadedKey+id, done.Process, raw)
-	pipe.Expire(ctx, reloadedKey+id, goneAfter)
-	return pipe.Exec(ctx)
 }
 
 // ReloadAll has every running process reload its copy of the configuration file, and returns the results by process.
@@ -83,22 +87,13 @@ func (s *Store) answerReload(ctx context.Context, id string, done ReloadedProces
 func (s *Store) ReloadAll(ctx context.Context) ([]ReloadedProcess, error) {
 	now := time.Now()
 	gone := strconv.FormatInt(now.Add(-goneAfter).Unix(), 10)
-	running, err := s.rdb.ZRangeByScore(ctx, processesKey, redisconn.Between{Min: gone, Max: "+inf"}).Result()
-	if err != nil {
-		return nil, unavailable("find processes", err)
-	}
-	if err := s.rdb.ZRemRangeByScore(ctx, processesKey, "-inf", "("+gone).Err(); err != nil {
-		return nil, unavailable("find processes", err)
-	}
 	id := fmt.Sprintf("%d-%d", now.UnixNano(), rand.Int64())
-	if err := s.rdb.Publish(ctx, reloadChan, id).Err(); err != nil {
+	err := s.rdb.ZRemRangeByScore(ctx, processesKey, "-inf", "("+gone).Err()
+	running, failed := s.rdb.ZRangeByScore(ctx, processesKey, redisconn.Between{Min: gone, Max: "+inf"}).Result()
+	err = cmp.Or(err, failed, s.rdb.Publish(ctx, reloadChan, id).Err())
+	if err != nil {
 		return nil, unavailable("announce a reload", err)
 	}
-	return s.reloads(ctx, id, running)
-}
-
-// reloads waits until all running processes have answered.
-func (s *Store) reloads(ctx context.Context, id string, running []string) (out []ReloadedProcess, err error) {
 	answers := map[string]string{}
 	silent := func(process string) bool { return answers[process] == "" }
 	for end := time.Now().Add(reloadTime); time.Now().Before(end) && slices.ContainsFunc(running, silent); {
@@ -108,6 +103,7 @@ func (s *Store) reloads(ctx context.Context, id string, running []string) (out [
 			return nil, unavailable("read the results of a reload", err)
 		}
 	}
+	var out []ReloadedProcess
 	for _, process := range running {
 		if silent(process) {
 			text := fmt.Sprintf("no answer within %s; check its log, or whether it has just ended", reloadTime)

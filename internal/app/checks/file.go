@@ -60,13 +60,17 @@ func poolsWithoutCalls(_ context.Context, e *examination, r *diagnose.Report) {
 			}
 		}
 		if before := catchAll(e.cfg, i); before != nil {
-			r.At(fmt.Sprintf("providers[%d].id", i), diagnose.Warning,
-				fmt.Sprintf("provider %s gets no calls: provider %s, listed before it, matches every model", p.ID, before.ID),
+			same := slices.Equal(patternsOf(before), patternsOf(&p))
+			r.At(fmt.Sprintf("providers[%d].id", i), levelOf[same],
+				fmt.Sprintf("provider %s gets no calls: provider %s, listed before it, matches all of its models", p.ID, before.ID),
 				"Providers are tried in order: name the models of "+before.ID+
 					"'s pools, or set providers of the orgs that are to use "+p.ID+".")
 		}
 	}
 }
+
+// levelOf is the level of a provider without calls, by whether its patterns equal those of an earlier one.
+var levelOf = map[bool]diagnose.Level{false: diagnose.Warning, true: diagnose.Error}
 
 // mergedQuotas looks for pools with one quota of tokens at providers with separate ones.
 func mergedQuotas(_ context.Context, e *examination, r *diagnose.Report) {
@@ -85,9 +89,7 @@ func mergedQuotas(_ context.Context, e *examination, r *diagnose.Report) {
 // takesAll reports whether each pattern of list is one of patterns, or matches one.
 func takesAll(patterns, list []string) bool {
 	return !slices.ContainsFunc(list, func(one string) bool {
-		return !slices.Contains(patterns, one) && !slices.ContainsFunc(patterns, func(p string) bool {
-			return providers.Match(p, one)
-		})
+		return !slices.ContainsFunc(patterns, func(p string) bool { return providers.Match(p, one) })
 	})
 }
 
@@ -96,7 +98,7 @@ func takesAll(patterns, list []string) bool {
 func catchAll(cfg *config.Config, i int) *config.Provider {
 	for n := range cfg.Providers[:i] {
 		before := &cfg.Providers[n]
-		whole := slices.ContainsFunc(before.Pools, func(p config.Pool) bool { return slices.Contains(p.Models, "*") })
+		whole := takesAll(patternsOf(before), patternsOf(&cfg.Providers[i]))
 		passed := slices.ContainsFunc(cfg.Orgs, func(o config.Org) bool {
 			return !slices.Contains(o.Providers, before.ID) && slices.Contains(o.Providers, cfg.Providers[i].ID)
 		})
@@ -105,6 +107,77 @@ func catchAll(cfg *config.Config, i int) *config.Provider {
 		}
 	}
 	return nil
+}
+
+// patternsOf returns the models of all pools of a provider.
+func patternsOf(p *config.Provider) (out []string) {
+	for _, pool := range p.Pools {
+		out = append(out, pool.Models...)
+	}
+	return out
+}
+
+// expressions looks for regular expressions: patterns that match no known model, and would without the dot.
+func expressions(_ context.Context, e *examination, r *diagnose.Report) {
+	known := e.policy.Catalogue.Entries()
+	for i := range e.cfg.Providers {
+		for _, pattern := range patternsOf(&e.cfg.Providers[i]) {
+			meant := strings.ReplaceAll(pattern, ".*", "*")
+			matches := func(pattern string) bool {
+				return slices.ContainsFunc(known, func(one pricing.Entry) bool { return providers.Match(pattern, one.Model) })
+			}
+			if meant != pattern && !matches(pattern) && matches(meant) {
+				r.At(fmt.Sprintf("providers[%d].pools", i), diagnose.Warning, "no known model matches "+pattern,
+					"Patterns are not regular expressions: * alone matches any characters. Write "+meant+".")
+			}
+		}
+	}
+}
+
+// leastCall is less than nearly every call costs, in nano-USD.
+const leastCall = 10_000
+
+// uselessLimits looks for limits that no call fits, and those that a limit of the whole org always precedes.
+func uselessLimits(_ context.Context, e *examination, r *diagnose.Report) {
+	for i := range e.cfg.Orgs {
+		o, path := &e.cfg.Orgs[i], fmt.Sprintf("orgs[%d]", i)
+		judgeLimits(r, path, o.Limits, o.Limits)
+		for j, u := range o.Users {
+			judgeLimits(r, fmt.Sprintf("%s.users[%d]", path, j), u.Limits, o.Limits)
+		}
+	}
+}
+
+func judgeLimits(r *diagnose.Report, path string, list, ofOrg []config.Limit) {
+	for i, l := range list {
+		at := fmt.Sprintf("%s.limits[%d].amount", path, i)
+		if l.Amount.Money && l.Amount.N < leastCall {
+			r.At(at, diagnose.Warning, fmt.Sprintf("limit %s: nearly every call costs more, and is refused", l.Name),
+				"Write the amount in dollars, such as $5.")
+		}
+		before := slices.IndexFunc(ofOrg, func(w config.Limit) bool {
+			whole := w.Subject == "org" && w.Mode == "enforce" && len(w.Models)+len(w.Endpoints) == 0
+			same := w.Metric == l.Metric && w.Window == l.Window && w.Calendar == l.Calendar && w.Bucket == l.Bucket
+			return whole && same && l.Subject != "org" && w.Amount.N < l.Amount.N
+		})
+		if before >= 0 && l.Metric != "concurrency" {
+			r.At(at, diagnose.Warning, fmt.Sprintf("limit %s never refuses a call: limit %s of the whole org is smaller", l.Name,
+				ofOrg[before].Name), "Lower it below the org's limit, or raise that.")
+		}
+	}
+}
+
+// unlikelyPrices looks for prices of another unit than USD per million tokens.
+func unlikelyPrices(_ context.Context, e *examination, r *diagnose.Report) {
+	const least, most = 15_000, 10_000_000_000 // in pico-USD per token: $0.015 and $10,000 per million
+	for _, entry := range e.policy.Catalogue.Entries() {
+		for _, row := range entry.Prices {
+			if out := row.Rates.Output; out.Pico != 0 && (out.Pico < least || out.Pico > most) {
+				r.At("prices", diagnose.Warning, entry.Model+": its output price is hardly that of a million tokens",
+					"Prices are USD per million tokens. Multiply a price per token by 1000000, per 1k by 1000.")
+			}
+		}
+	}
 }
 
 // accounts asks the providers' dialects for what is doubtful, such as a base URL without a version.

@@ -77,15 +77,7 @@ func newAdmin(p *app.Parts) *admin.Server {
 	if p.Webhooks != nil {
 		o.Webhooks = func() (*webhook.Sender, error) { return p.Webhooks, nil }
 	}
-	if p.Reload != nil {
-		o.Reload = func(ctx context.Context) (*admin.Reloaded, error) {
-			r, err := p.Reload(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return &admin.Reloaded{Hash: r.Hash, Changed: r.Changed, NeedsRestart: r.NeedsRestart}, nil
-		}
-	}
+	o.Reload = p.Reload
 	return admin.New(o)
 }
 

@@ -122,12 +122,12 @@ func ParseDuration(text string) (time.Duration, error) {
 
 // ParseQuantity parses an amount of money, marked by $ or USD, or a count.
 func ParseQuantity(text string) (Quantity, error) {
-	if !strings.HasPrefix(text, "$") && !strings.HasSuffix(text, "USD") {
+	if !strings.HasPrefix(text, "$") && !strings.HasSuffix(strings.ToUpper(text), "USD") {
 		n, err := ParseCount(text)
 		switch {
 		case err != nil && strings.HasPrefix(text, "-$"):
 			return Quantity{}, fmt.Errorf("%s is negative", text)
-		case err != nil && (strings.ContainsAny(text, "$") || strings.Contains(strings.ToLower(text), "dollar")):
+		case err != nil && (strings.ContainsAny(text, "$€") || strings.Contains(strings.ToLower(text), "dollar")):
 			return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s; put the $ before the number`, Quote(text))
 		case err != nil && strings.ContainsAny(text, ".,"):
 			return Quantity{}, fmt.Errorf(`expected money such as "$5.25" or a whole number, got %s; money needs a $`, Quote(text))

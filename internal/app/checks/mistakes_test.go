@@ -1,0 +1,55 @@
+package checks
+
+import (
+	"testing"
+
+	"github.com/llmguard/llmguard/internal/diagnose"
+)
+
+// TestOperatorsMistakes: what is valid and does not do what it looks like is found at its place.
+func TestOperatorsMistakes(t *testing.T) {
+	providers := func(first, second string) string {
+		one := func(id, models string) string {
+			return "{id: " + id + ", base_url: \"https://" + id + ".example/v1\", pools: [{id: " + id + ", models: [" + models + "]}]}"
+		}
+		return "providers: [" + one("a", first) + ", " + one("b", second) + "]\n" + bounded
+	}
+	org := func(list string) string {
+		return provider + "orgs: [{id: acme, limits: [{name: all, amount: $5, window: 1d}" + list + "]}]\n"
+	}
+	user := func(limit string) string {
+		return provider + "orgs: [{id: acme, limits: [{name: all, amount: $5, window: 1d}], users: [{id: al, limits: [" + limit + "]}]}]\n"
+	}
+	price := func(output string) string {
+		return provider + bounded + "prices: [{model: m1, provider: p, prices: [{input: " + output + ", output: " + output + "}]}]\n"
+	}
+	for name, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"other patterns":        {providers(`"gpt-4*"`, `"gpt-5*", gpt-4o`), nil},
+		"patterns that are had": {providers(`"gpt-*"`, "gpt-4o, gpt-4o-mini"), []string{"warning provider b gets no calls: provider a"}},
+		"the same patterns":     {providers(`"gpt-4*"`, `"gpt-4*"`), []string{"error provider b gets no calls: provider a"}},
+		"a regular expression":  {providers(`"gpt-4o.*"`, `"claude-*"`), []string{"warning no known model matches gpt-4o.*"}},
+		"a dot and a star":      {providers(`"gpt-4.*"`, `"house.*"`), nil},
+		"less than any call":    {org(`, {name: u, subject: user, amount: "$0.000001", window: 1h}`), []string{"warning limit u: nearly every call costs more"}},
+		"more than the org":     {org(`, {name: u, subject: user, amount: $50, window: 1d}`), []string{"warning limit u never refuses a call: limit all"}},
+		"more in a longer time": {org(`, {name: u, subject: user, amount: $50, window: 7d}`), nil},
+		"more than part of it":  {provider + `orgs: [{id: acme, limits: [{name: all, amount: $5, window: 1d, models: [gpt-4o]}, {name: u, subject: user, amount: $50, window: 1d}]}]` + "\n", nil},
+		"a user's more":         {user(`{name: u, amount: $50, window: 1d}`), []string{"warning limit u never refuses a call: limit all"}},
+		"a user's less":         {user(`{name: u, amount: $4, window: 1d}`), nil},
+		"a price per token":     {price("0.000005"), []string{"warning m1: its output price"}},
+		"a price per 1k":        {price("0.01"), []string{"warning m1: its output price"}},
+		"a price in micro-USD":  {price("250000"), []string{"warning m1: its output price"}},
+		"a price per 1M":        {price("0.02"), nil},
+	} {
+		e := read(t, local+c.text)
+		found := e.file(t.Context(), false)
+		only(t, name, found, c.want...)
+		for _, f := range found {
+			if f.Level != diagnose.OK && f.Path == "" {
+				t.Errorf("%s: got %+v, want a place", name, f)
+			}
+		}
+	}
+}
