@@ -34,8 +34,7 @@ func load(path string, optional func(path string) bool) (*Config, error) {
 	return parseConfig(d, data)
 }
 
-// forCalls reports whether only processes that make calls need a value. The others, such as peppers and hashes of keys,
-// are stored or compared by the commands of operators.
+// forCalls reports whether only calls need a value. Operators' commands store or compare others, such as peppers.
 func forCalls(path string) bool {
 	section, _, _ := strings.Cut(path, ".")
 	return strings.HasPrefix(section, "providers[") || section == "tracing" || section == "alerts"

@@ -33,7 +33,7 @@ var notRun = []struct{ pattern, reason string }{
 	{`s3://finance`, "writes to a bucket that is the reader's"},
 	{`--subject \S*(project|session)|--filter .run=|^llmguard usage (focus )?--.*label:(project|session)`, "needs labels in the configuration of the process"},
 	{`users update .*--group research|brakes (release|stop) `, "needs groups, and brakes that fired, in the configuration of the process"},
-	{`^llmguard config reload$`, "needs a process that was started with a configuration file"},
+	{`config reload( --all)?$`, "needs a process that was started with a configuration file"},
 	{`^llmguard jobs replay job_`, "needs a dead letter"},
 	{`usage reconcile (charge|drop)`, "needs a call whose end came too late to be charged"},
 	{`credentials (set|delete)`, "needs a configuration with a key that seals secrets"},
