@@ -178,6 +178,8 @@ func (d *exampleDesk) fresh(line string) string {
 		text += "llmguard limits set daily --org acme --user alice --amount '$5'\n"
 	case strings.Contains(line, "admins disable"), strings.Contains(line, "admins enable"), strings.Contains(line, "admins delete"):
 		text += "llmguard admins create dashboard -c llmguard.yaml\n"
+	case strings.Contains(line, "admins create ops"):
+		text += "llmguard admins delete ops --yes -c llmguard.yaml\n"
 	case strings.HasPrefix(line, "llmguard init"):
 		text += "cd $(mktemp -d -p .)\n"
 	}
