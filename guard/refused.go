@@ -7,7 +7,6 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/spool"
-	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/quota"
 )
 
@@ -133,8 +132,7 @@ func causeOf(err error, c Caller, p *Plan) budget.Cause {
 		return p.PoolCause()
 	case p != nil && (errors.As(err, &busy) || errors.As(err, &failed)):
 		return p.providerCause()
-	}
-	if public, ok := errors.AsType[*wire.Error](err); ok && public.Code == wire.CodeRunBudget {
+	case errors.Is(err, errRunEnded):
 		return budget.NewCause(budget.CauseRun, budget.RunEnded)
 	}
 	return memoryCause(err)

@@ -46,8 +46,7 @@ func (rs *Runs) find(ctx context.Context, c Caller, ids []string) (found []budge
 		return err
 	})
 	if errors.Is(err, budget.ErrNoRun) {
-		return nil, wire.RunBudgetReached(fmt.Sprintf("The run %s has ended. Create a new one for further calls",
-			ids[len(ids)-1]))
+		return nil, endedRun(fmt.Sprintf("The run %s has ended. Create a new one for further calls", ids[len(ids)-1]))
 	}
 	if err != nil {
 		return nil, err
@@ -117,12 +116,21 @@ func NewRuns(store *budget.Store, memory *capacity.Memory) *Runs {
 	return &Runs{budget: store, memory: &records{memory: memory}}
 }
 
+// errRunEnded is the cause of the error of a call whose run has ended.
+var errRunEnded = errors.New("guard: the run has ended")
+
+func endedRun(message string) error {
+	e := wire.RunBudgetReached(message)
+	e.Err = errRunEnded
+	return e
+}
+
 func runEnded(r *budget.Run) error {
 	at, how := r.Expires, "expired"
 	if !r.Ended.IsZero() {
 		at, how = r.Ended, "was ended"
 	}
-	return wire.RunBudgetReached(fmt.Sprintf("The run %s %s at %s. Create a new one for further calls", runTitle(r), how,
+	return endedRun(fmt.Sprintf("The run %s %s at %s. Create a new one for further calls", runTitle(r), how,
 		at.UTC().Format(time.RFC3339)))
 }
 

@@ -120,6 +120,13 @@ var refusals = []refusing{
 		run := r.run(r.key, "POST", "", `{"amount":"0.0001"}`)
 		return r.chat(prompt("hi", `"max_tokens":1000`), "Authorization", "Bearer "+run.Key)
 	}},
+	{name: "run that has ended", cause: "run:ended", status: 402, call: func(r *rig) answer {
+		r.scopes("calls", runScope)
+		r.org.Runs.MaxDepth, r.org.Runs.MaxOpen, r.org.Runs.MaxLife = 1, 5, time.Hour
+		run := r.run(r.key, "POST", "", `{"amount":"1"}`)
+		r.run(r.key, "DELETE", "/"+run.ID, "")
+		return r.chat(prompt("hi", five), "Authorization", "Bearer "+run.Key)
+	}},
 	{name: "provider's error", cause: "provider:openai", status: 500, call: func(r *rig) answer {
 		return r.chat(prompt("[fake: status=500]", five))
 	}},

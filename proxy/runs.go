@@ -98,7 +98,7 @@ func (h *runHandler) past(x *request, r *http.Request, to *route, err error) err
 	return nil
 }
 
-const runEndedCode = wire.CodeRunBudget
+const runEndedCode = "run_budget_reached"
 
 // begin creates the run that a call names.
 func (h *runHandler) begin(x *request, r *http.Request, id string, want budgetWish) (budget.Run, error) {

@@ -84,13 +84,10 @@ func QuotaExceeded(message string) *Error {
 	}
 }
 
-// CodeRunBudget is the code of a call of a run whose budget is used up, or that has ended.
-const CodeRunBudget = "run_budget_reached"
-
 // RunBudgetReached returns a 402 for a call of a run whose budget is used up, or that has ended.
 func RunBudgetReached(message string) *Error {
 	return &Error{
-		Status: http.StatusPaymentRequired, Type: typeQuota, Code: CodeRunBudget,
+		Status: http.StatusPaymentRequired, Type: typeQuota, Code: "run_budget_reached",
 		Message: message, Header: http.Header{"X-Should-Retry": {"false"}},
 	}
 }
