@@ -24,7 +24,7 @@ type scripts struct {
 	hold, settle, void, expire                        script // run through a request
 	extend, renew, peek, count, reset, adjust, export script
 	register, relinquish, seen, refusals, shadowSince script
-	labelValue, runNew, runChange                     script
+	labelValue, runNew, runChange, frees              script
 }
 
 var loaded = loadAll(lua.Files())
@@ -50,6 +50,7 @@ func loadAll(files fs.FS) scripts {
 		runChange:   load("run_change"),
 
 		peek:   load("peek"),
+		frees:  load("frees"),
 		count:  load("count"),
 		reset:  load("reset"),
 		adjust: load("adjust"),
@@ -60,7 +61,7 @@ func loadAll(files fs.FS) scripts {
 // reads reports whether the script leaves held and charged amounts unchanged.
 func (sc script) reads() bool {
 	switch sc.name {
-	case "peek", "renew", "export", "shadow_since", "count", "label_value", "run_new", "run_change":
+	case "peek", "frees", "renew", "export", "shadow_since", "count", "label_value", "run_new", "run_change":
 		return true
 	}
 	return false
@@ -70,7 +71,7 @@ func (sc script) reads() bool {
 func (s scripts) names() []string {
 	all := []script{
 		s.hold, s.settle, s.extend, s.void, s.expire, s.renew, s.register, s.relinquish, s.seen, s.peek, s.reset, s.adjust,
-		s.export, s.refusals, s.shadowSince, s.count, s.labelValue, s.runNew, s.runChange,
+		s.export, s.refusals, s.shadowSince, s.count, s.labelValue, s.runNew, s.runChange, s.frees,
 	}
 	var out []string
 	for _, sc := range all {

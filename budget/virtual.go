@@ -1,6 +1,10 @@
 package budget
 
-import "github.com/llmguard/llmguard/budget/ledger"
+import (
+	"math"
+
+	"github.com/llmguard/llmguard/budget/ledger"
+)
 
 // Virtual decides as a [Store] does, in memory and at given instants, for simulations. Its shapes
 // reimplement lua/shape_*.lua in Go; refusals use the Store's own code. Tests with random histories
@@ -93,6 +97,9 @@ func (v *Virtual) newTwin(s Shape, st state) twin {
 		units, micros := s.rate()
 		return &bucketTwin{units: units, micros: micros}
 	case "c":
+		if s.Kind == Once {
+			return &periodTwin{to: math.MaxInt64}
+		}
 		p, zone, _ := s.period() // validated
 		return &periodTwin{period: p, zone: zone}
 	case "d":

@@ -261,6 +261,9 @@ func (p *pairing) same() error {
 				}
 			}
 		}
+		if err := p.loads(c, real); err != nil {
+			return err
+		}
 		want := Amounts{Cost: 7, Tokens: 3}
 		real, refused, err := p.Room(p.ctx, p.limits, nil, c, want)
 		if err != nil {
@@ -268,6 +271,30 @@ func (p *pairing) same() error {
 		}
 		if twin, e := p.v.Room(p.at(), on, want); !reflect.DeepEqual(real, twin) || !reflect.DeepEqual(refused, e) {
 			return fmt.Errorf("room of %s:\n%+v, %s\nvirtually:\n%+v, %s", user, real, fmt.Sprint(refused), twin, fmt.Sprint(e))
+		}
+	}
+	return nil
+}
+
+// loads checks that a Virtual with the states in the store has the same amounts, and frees them when the
+// store does.
+func (p *pairing) loads(c ledger.Call, real []Status) error {
+	v := NewVirtual(p.opts)
+	on, err := v.Bind(p.limits, c)
+	if err != nil {
+		return err
+	}
+	if _, err := p.Load(p.ctx, v, []*Standing{on}); err != nil {
+		return err
+	}
+	for i, s := range v.Peek(p.at(), on) {
+		shape := p.limits[i].Shape
+		timed := shape.Kind == Fixed || shape.Kind == Calendar
+		if shape.Kind == Window || shape.Kind == ExactWindow { // unless the clock went back
+			timed = real[i].Reset <= shape.Window+shape.Window/60
+		}
+		if s.Used != real[i].Used || timed && s.Reset != real[i].Reset {
+			return fmt.Errorf("loaded:\n%+v\nin the store:\n%+v", s, real[i])
 		}
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 type Waiter struct {
 	Org, User, Key, IP string
 	Labels             ledger.Labels
+	Run                ledger.RunPath
 	Model              string
 	Endpoint           wire.Endpoint
 	Want               budget.Amounts
@@ -30,24 +31,72 @@ type Room struct {
 	standard wire.Standard
 }
 
-// Room returns the current state of the limits and spend caps of a waiting call.
-func (g *Guard) Room(ctx context.Context, w Waiter) (*Room, error) {
-	return g.policy.Load().Room(ctx, g.budget, w)
+// Rooms reads the limits of waiting calls. The zero value knows none.
+type Rooms struct {
+	Policy *Policy
+	Store  *budget.Store
 }
 
-// Room is Guard.Room for programs without a Guard.
-func (p *Policy) Room(ctx context.Context, store *budget.Store, w Waiter) (*Room, error) {
-	target, limits, caps, err := p.bounds(w)
+// Rooms returns the limits of waiting calls under the current policy.
+func (g *Guard) Rooms() Rooms { return Rooms{g.policy.Load(), g.budget} }
+
+// Room returns the current state of the limits and spend caps of a waiting call.
+func (rs Rooms) Room(ctx context.Context, w Waiter) (*Room, error) {
+	if rs.Policy == nil {
+		return nil, nil
+	}
+	target, limits, caps, err := rs.Policy.bounds(w)
 	if err != nil {
 		return nil, err
 	}
-	r := &Room{held: w.Want.Cost, standard: p.Headers.Standard}
-	if price, _, err := p.priceOf(w.Endpoint, target, now()); err == nil {
+	r := &Room{held: w.Want.Cost, standard: rs.Policy.Headers.Standard}
+	if price, _, err := rs.Policy.priceOf(w.Endpoint, target, now()); err == nil {
 		r.price = price
 	}
-	who := ledger.Call{Org: w.Org, User: w.User, Key: w.Key, IP: w.IP, Model: w.Model, Provider: target.Provider.ID}
-	r.Statuses, r.refused, err = store.Room(ctx, limits, caps, who, w.Want)
+	r.Statuses, r.refused, err = rs.Store.Room(ctx, limits, caps, w.call(target), w.Want)
 	return r, err
+}
+
+// Bind binds a waiting call in a Virtual of its store: to its limits, those of its runs among them, and
+// then to each of its spend caps.
+func (rs Rooms) Bind(ctx context.Context, v *budget.Virtual, w Waiter) ([]*budget.Standing, []budget.Cap, error) {
+	if rs.Policy == nil {
+		return nil, nil, nil
+	}
+	c, err := rs.Policy.Caller(w.Org, w.User, w.Key, w.IP)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.Labels, c.Run = w.Labels, w.Run
+	c, err = (&Runs{budget: rs.Store}).Read(ctx, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	target, limits, caps, err := rs.Policy.Standing(c, &wire.Request{Model: w.Model, Endpoint: w.Endpoint})
+	if err != nil {
+		return nil, nil, err
+	}
+	on, err := v.Bind(limits, w.call(target))
+	if err != nil {
+		return nil, nil, err
+	}
+	all := []*budget.Standing{on}
+	for _, spend := range caps {
+		on, err := v.BindCap(spend)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, on)
+	}
+	return all, caps, nil
+}
+
+// call returns the call as limits see it.
+func (w Waiter) call(t providers.Target) ledger.Call {
+	return ledger.Call{
+		Org: w.Org, User: w.User, Key: w.Key, IP: w.IP, Labels: w.Labels, Run: w.Run, Model: w.Model,
+		Provider: t.Provider.ID, Endpoint: string(w.Endpoint),
+	}
 }
 
 func (p *Policy) bounds(w Waiter) (providers.Target, []budget.Limit, []budget.Cap, error) {
@@ -55,6 +104,7 @@ func (p *Policy) bounds(w Waiter) (providers.Target, []budget.Limit, []budget.Ca
 	if err != nil {
 		return providers.Target{}, nil, nil, err
 	}
+	c.Labels = w.Labels
 	return p.Standing(c, &wire.Request{Model: w.Model, Endpoint: w.Endpoint})
 }
 

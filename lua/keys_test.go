@@ -15,6 +15,7 @@ import (
 
 	books "github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/idempotency"
@@ -50,7 +51,7 @@ func TestScriptsTouchTheirKeysAlone(t *testing.T) {
 }
 
 // rare lists scripts that need a second process, a browser, or minutes.
-var rare = []string{"export", "batch_lease", "batch_step", "webhook_dead", "webhook_number", "calibrate", "present", "session_keep", "overdue", "ended", "lease"}
+var rare = []string{"export", "batch_lease", "batch_step", "webhook_dead", "webhook_number", "calibrate", "present", "session_keep", "overdue", "ended", "lease", "place"}
 
 // limits returns one limit of each shape.
 func limits() []books.Limit {
@@ -88,6 +89,11 @@ func (w *watch) money(rdb redis.UniversalClient) {
 	w.try(err, store.Void(ctx, hold()), store.NoteShadow(ctx, "acme", []string{"a limit"}))
 	_, err = store.Peek(ctx, limits(), call())
 	w.try(err, store.Reset(ctx, limits()[0], call()))
+	v := books.NewVirtual(books.Options{})
+	on, err := v.Bind(limits(), call())
+	w.try(err)
+	_, err = store.Load(ctx, v, []*books.Standing{on})
+	w.try(err)
 	_, err = store.Requests.Count(ctx, []books.Limit{
 		{ID: "a", Subject: books.Org, Metric: books.Requests, Shape: books.Shape{Kind: books.Window, Amount: 5, Window: time.Minute}},
 		{ID: "b", Subject: books.Org, Metric: books.Requests, Shape: books.Shape{Kind: books.Bucket, Amount: 5, Refill: 5, Per: time.Minute}},
@@ -179,7 +185,7 @@ func (w *watch) jobs(rdb redis.UniversalClient) {
 	w.try(err)
 	j, err := q.Job(ctx, "acme", put())
 	w.try(err)
-	_, _, err = q.Position(ctx, j)
+	_, err = q.Expect(ctx, guard.Rooms{}, j)
 	w.try(err)
 	_, err = q.Places().Reserve(ctx, "acme", j.ID, time.Minute)
 	w.try(err)

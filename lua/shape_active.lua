@@ -46,6 +46,8 @@ end
 local function rest(s)
   function s.look() return 0, 0 end
 
+  function s.frees() return '' end
+
   function s.forget() end
 end
 

@@ -224,6 +224,10 @@ local function rest(s)
     return st.other and 0 or st.f, st.now - (st.lead or 0)
   end
 
+  function s.frees(st)
+    return ',' .. num(st.other and 0 or st.f)
+  end
+
   -- refill applies the given refill from now on.
   function s.refill(st)
     --+ bucket_near

@@ -49,6 +49,8 @@ local function rest(s)
     return after(last[2]), after(one[2])
   end
 
+  function s.frees() return '' end
+
   function s.forget() end
 end
 

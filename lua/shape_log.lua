@@ -114,6 +114,20 @@ local function rest(s)
     return resets, frees
   end
 
+  -- Lists at most 1,000 parts, the last with all that follow.
+  function s.frees(st, key, width)
+    if st.used == 0 then return '' end
+    local out, left = {}, st.used
+    local page = call('ZRANGEBYSCORE', key, '(' .. num(st.cut or 0), '+inf', 'WITHSCORES', 'LIMIT', '0', '1000')
+    for i = 1, #page, 2 do
+      local flag, n = page[i]:match('^(%a):(%d+):')
+      n = i == 1999 and left or n + 0
+      left = left - n
+      out[#out + 1] = fmt(',%d,%d,%d', page[i + 1] + width - (st.lead or 0), n, flag == 'h' and n or 0)
+    end
+    return table.concat(out)
+  end
+
   function s.forget(st, key)
     if not st.cut then return end
     local all = call('ZRANGEBYSCORE', key, '(' .. num(st.cut), '+inf')

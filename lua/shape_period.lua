@@ -60,6 +60,10 @@ local function rest(s)
     return st.to, st.to
   end
 
+  function s.frees(st)
+    return ',' .. num(st.to)
+  end
+
   function s.forget(st)
     st.used = st.held
   end

@@ -136,6 +136,17 @@ local function rest(s)
     return resets, frees
   end
 
+  function s.frees(st, key, slot)
+    local out = ''
+    touch_all(st, key)
+    for i = st.cur - 60, st.cur do
+      local v, h = st.cv, st.ch
+      if i < st.cur then v, h = st.v[num(i % 61)], st.h[num(i % 61)] end
+      if v > 0 then out = out .. fmt(',%d,%d,%d', (i + 61 - (st.lead or 0)) * slot, v, h) end
+    end
+    return out
+  end
+
   function s.forget(st, key)
     touch_all(st, key)
     for k in pairs(st.v) do st.v[k] = st.h[k] end

@@ -21,6 +21,8 @@
 --                            resets_at, frees_at: the instants when nothing is left
 --                            and when `excess` has gone, 0 for now (the bucket
 --                            returns its fraction and its clock; Go divides)
+--   frees(st, key, p1)       text of when it frees what it counts: a ring and a log ",at,amount,held" for
+--                            each part, a period ",end", a bucket ",fraction"
 --   forget(st, key)          drops what was charged, keeps what is held
 --   refill(st)               a bucket's new refill applies from now on. Optional.
 --

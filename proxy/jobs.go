@@ -61,7 +61,7 @@ type jobHandler struct {
 func (jh *jobHandler) view(ctx context.Context, j *queue.Job) jobView {
 	v := viewOf(j)
 	if j.State == queue.Queued {
-		if place, err := jh.opts.Queue.Place(ctx, jh.opts.Guard.Room, j); err == nil {
+		if place, err := jh.opts.Queue.Place(ctx, jh.opts.Guard.Rooms(), j); err == nil {
 			v.place(place)
 		}
 	}

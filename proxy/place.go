@@ -21,7 +21,7 @@ const (
 func (c *callHandler) placeOf(ctx context.Context, j *queue.Job) (queue.Place, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	return c.opts.Queue.Place(ctx, c.opts.Guard.Room, j)
+	return c.opts.Queue.Place(ctx, c.opts.Guard.Rooms(), j)
 }
 
 // tellPlace writes the place of a waiting job to the headers.

@@ -51,7 +51,7 @@ func TestProviderFailureIsRetried(t *testing.T) {
 			id := r.call("POST", "/v1/responses", `{"model":"gpt-4o","input":"hi","max_output_tokens":20}`, "Prefer", "respond-async").id()
 			r.until("the first attempt has failed", func() bool { return r.jobAt(id).Next != nil })
 			v := r.jobAt(id)
-			if v.Status != queue.Queued || v.Attempts != 1 || v.ETA == nil || *v.ETA > 2 || v.WaitingFor != "pool:main" {
+			if v.Status != queue.Queued || v.Attempts != 1 || v.ETA == nil || *v.ETA > 2 || v.WaitingFor != "retry" {
 				t.Errorf("between the attempts: %+v", v)
 			}
 			if n := r.held(); n != 0 {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/tracing"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -23,7 +22,7 @@ func (c *callHandler) newJob(x *request, r *http.Request, plan *guard.Plan, clas
 		Org: x.caller.Org.ID, User: x.caller.User, Key: x.caller.Key, Class: class,
 		Born: x.caller.Born, UserBorn: x.caller.UserBorn,
 		Endpoint: plan.Request.Endpoint, Model: plan.Request.Model, Stream: plan.Request.Stream,
-		Tokens: plan.Quota, Cost: plan.First.Cost, Answer: queue.AnswerBytes(plan),
+		Tokens: plan.Quota, Cost: plan.First.Cost, Held: plan.First.Tokens, Answer: queue.AnswerBytes(plan),
 		Header: kept(r.Header, plan), Query: r.URL.RawQuery, IP: x.caller.IP, Labels: plan.Caller.Labels,
 		Run:   plan.Caller.Run,
 		Trace: tracing.Context(r.Context()),
@@ -144,32 +143,21 @@ func (c *callHandler) wait(x *request, r *http.Request, plan *guard.Plan, wish p
 	return c.attend(x, r, job, wish)
 }
 
-// outlasted refuses a call immediately if its turn comes after its caller's patience. If the turn is
-// unknown, the call waits.
+// outlasted refuses a call immediately if its turn comes after its caller's patience, also if it comes
+// earlier than expected by as much as such estimates are off. If the turn is unknown, the call waits.
 func (c *callHandler) outlasted(ctx context.Context, x *request, job *queue.Job, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	select {
-	case c.puts <- struct{}{}:
-		defer func() { <-c.puts }()
-	case <-ctx.Done():
+	at, err := c.opts.Queue.Expect(ctx, c.opts.Guard.Rooms(), job)
+	if err != nil || at.ETA-max(at.ETA/5, 5*time.Second) <= patience {
 		return nil
 	}
-	ahead, eta, err := c.opts.Queue.Position(ctx, job)
-	if err != nil || eta <= patience {
-		return nil
-	}
-	at, err := c.placeOf(ctx, job)
-	if err != nil || at.Cause == "" {
-		at.Cause = budget.NewCause(budget.CausePool, job.Pool)
-	}
-	at.Ahead, at.ETA = ahead, eta
 	ended, err := c.opts.Queue.Expire(ctx, job.Org, job.ID)
 	if err != nil || ended.State != queue.Expired {
 		return nil // it has started after all, or it has expired and the reply was lost: see finish
 	}
 	refusal := wire.RateLimited(
-		fmt.Sprintf("About %d calls are ahead of this one, so it cannot start before its caller's timeout", ahead), eta)
+		fmt.Sprintf("About %d calls are ahead of this one, so it cannot start before its caller's timeout", at.Ahead), at.ETA)
 	x.outlast(job, at)
 	tellPlace(refusal.Header, at)
 	return refusal

@@ -67,9 +67,7 @@ func TestOtherStores(t *testing.T) {
 			for _, j := range jobs {
 				redistest.Eventually(t, "job succeeded", func() bool { return e.state(j) == Succeeded })
 			}
-			if _, _, err := e.Position(t.Context(), jobs[0]); err != nil {
-				t.Error(err)
-			}
+			e.expect(jobs[0])
 			// without those of batches
 			if page, err := e.List(t.Context(), "acme", Filter{}, "", 50); err != nil || len(page.Jobs) != 20 {
 				t.Errorf("listed %d, %v", len(page.Jobs), err)

@@ -71,9 +71,11 @@ type Job struct {
 	// Stream means the answer is a stream of events. A started attempt of an
 	// interactive stream is not retried once it has recorded output.
 	Stream bool
-	// Tokens is the call's estimate, booked on the pool's TPM; Cost is its hold.
+	// Tokens is the call's estimate, booked on the pool's TPM; Cost and Held are its hold, of tokens too. A
+	// Held of 0 is as many as Tokens.
 	Tokens int64
 	Cost   pricing.Nano
+	Held   int64
 	// Answer is the AnswerBytes of its call when it is put; 0 if unknown.
 	Answer int64
 	// Priority is that of the call. Its jobs of higher priority get more turns of the
@@ -167,6 +169,9 @@ func (j *Job) given() ([]any, error) {
 	if j.Cost != 0 {
 		given = append(given, "cost", int64(j.Cost))
 	}
+	if j.Held != 0 && j.Held != j.Tokens {
+		given = append(given, "held", j.Held)
+	}
 	for _, field := range [...][2]string{
 		{"key", j.Key},
 		{"born", j.Born},
@@ -210,7 +215,8 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 		ID: id, Pool: pool, Org: h["org"], User: h["user"], Key: h["key"], Born: h["born"], UserBorn: h["user_born"],
 		CallID: h["call"],
 		Class:  Class(n("class")), Endpoint: wire.Endpoint(h["endpoint"]), Model: h["model"], Stream: h["stream"] == "1",
-		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Query: h["query"], IP: h["ip"], Notice: h["notice"],
+		Tokens: n("tokens"), Cost: pricing.Nano(n("cost")), Held: n("held"), Query: h["query"], IP: h["ip"],
+		Notice: h["notice"],
 		Labels: ledger.Labels(h["labels"]), Run: ledger.RunPath(h["run"]), Batch: h["batch"],
 		Trace: h["trace"], Priority: lanePriority(h["lane"]), ByDeadline: h["seq"] > "1" && h["seq"] < "9",
 		State: State(h["state"]), Code: h["code"], Attempt: int(n("attempt")), Tries: int(n("tries")),

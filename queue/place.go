@@ -1,119 +1,196 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"math"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 )
 
-// Position estimates how many jobs run before a waiting one, and the time until its turn at
-// the pool's quota (0 if the pool has no rate).
-//
-// Older jobs of its flow go first. Each turn of its flow costs one turn of every user of
-// its org, and each turn of the org one of every org with waiting jobs: (own ahead + 1) x
-// users x orgs - 1, at most all that wait in its class, plus all that wait in higher
-// classes. The time is what the quota needs for that many requests and their mean tokens,
-// and at least the remaining time of a park or block. A job that does not wait has position
-// 0.
-func (q *Queue) Position(ctx context.Context, j *Job) (ahead int, eta time.Duration, err error) {
-	at, err := q.reader.position(ctx, j)
-	return at.ahead, max(at.turn, at.parked), err
-}
-
-// position is the place of a job in its pool: turn is the time until the provider's quota
-// reaches it, parked how long a limit that refused it still holds it back.
-type position struct {
-	ahead        int
-	turn, parked time.Duration
-	by           budget.Cause // what parked it; empty if nothing did
-	gone         bool         // the job does not wait
-}
-
-func (r *reader) position(ctx context.Context, j *Job) (position, error) {
-	p, err := r.settings.pool(j.Pool)
-	if err != nil {
-		return position{}, err
-	}
-	if j.member == "" {
-		j, err = r.job(ctx, j.Org, j.ID)
-		if err != nil {
-			return position{}, err
-		}
-	}
-	reply, err := r.scripts.eval(ctx, "place", placeScript, p.keys, uint8(j.Class), j.member)
-	if err != nil || reply == "gone" {
-		return position{gone: true}, err
-	}
-	w, err := words("place", reply, 5)
-	if err != nil {
-		return position{}, err
-	}
-	jobs, _ := strconv.ParseInt(w[0], 10, 64)
-	tokens, _ := strconv.ParseInt(w[1], 10, 64)
-	at := position{ahead: int(jobs), turn: max(p.drainTime(jobs, tokens), micros(w[2])), parked: micros(w[3])}
-	if w[4] != "-" {
-		at.by = budget.ParseCause(w[4])
-	}
-	return at, nil
-}
-
 // Place is the position of a waiting job in the queue and relative to its limits.
 type Place struct {
+	// Ahead is how many jobs of its pool run before it.
 	Ahead int
-	// ETA is the estimated time until the job may run: the later of its turn at the
-	// provider's quota and the time at which its limits have room for its hold. It is
-	// negative if time alone does not free that room.
+	// ETA is the estimated time until the job may run, if nothing else changes: no new calls, no other
+	// limits, and calls that take and cost what they did lately. It is negative if that is unknown, or
+	// if time alone does not free room in a limit.
 	ETA time.Duration
-	// Cause is what it waits for, the later of the two: a limit, a spend cap, a stop, the
-	// provider or its quota. It is empty if the job does not wait.
+	// Cause is what makes it wait last: a limit, a spend cap, a stop, the provider or its quota,
+	// [ForRetry] or [ForWorker]. It is empty if the job does not wait.
 	Cause budget.Cause
 	Room  *guard.Room // nil if its limits are no longer known
 }
 
-// Rooms returns the state of the limits of a waiting call; Guard.Room implements it.
-type Rooms func(context.Context, guard.Waiter) (*guard.Room, error)
+// What a job waits for that nothing refuses.
+const (
+	ForRetry  budget.Cause = "retry"  // its next attempt
+	ForWorker budget.Cause = "worker" // a worker: it is next
+)
 
 // Place returns the place of a waiting job. For a job that does not wait only Room is set.
-func (q *Queue) Place(ctx context.Context, rooms Rooms, j *Job) (Place, error) {
-	room, err := rooms(ctx, j.waiter())
+func (q *Queue) Place(ctx context.Context, rooms guard.Rooms, j *Job) (Place, error) {
+	room, err := rooms.Room(ctx, j.waiter())
 	if errors.Is(err, budget.ErrUnavailable) {
 		return Place{}, err
 	}
 	if err != nil { // its org or model is no longer configured: its turn will show
 		room = nil
 	}
-	at, err := q.reader.position(ctx, j)
+	place, err := q.Expect(ctx, rooms, j)
 	if err != nil {
 		return Place{}, err
 	}
-	if again := time.Until(j.Again); at.gone && j.State == Queued && again > 0 { // until the next attempt
-		at = position{turn: again}
-	} else if at.gone {
-		return Place{Room: room}, nil
+	place.Room = room
+	if limit, wait := room.Wait(); wait > place.ETA && place.ETA >= 0 && place.Cause != "" {
+		place.ETA, place.Cause = wait, limit
 	}
-	place := Place{
-		Ahead: at.ahead, ETA: max(at.turn, at.parked), Cause: budget.NewCause(budget.CausePool, j.Pool), Room: room,
-	}
-	limit, wait := room.Wait()
-	switch {
-	case wait >= guard.Endless:
-		place.ETA, place.Cause = -1, limit
-	case limit != "" && max(wait, at.parked) >= at.turn:
-		place.ETA, place.Cause = max(place.ETA, wait), limit
-	case at.by != "" && at.parked >= at.turn: // it has room again, and one of its jobs finds out
-		place.Cause = at.by
+	if place.ETA >= guard.Endless {
+		place.ETA = -1
 	}
 	return place, nil
+}
+
+// Expect is Place without the state of the limits.
+func (q *Queue) Expect(ctx context.Context, rooms guard.Rooms, j *Job) (Place, error) {
+	p, err := q.settings.pool(j.Pool)
+	if err != nil {
+		return Place{}, err
+	}
+	if again := time.Until(j.Again); j.State == Queued && again > 0 {
+		return Place{ETA: again, Cause: ForRetry}, nil
+	}
+	pf := q.forecasts.of(p.ID)
+	pf.mu.Lock()
+	defer pf.mu.Unlock()
+	if !pf.has(j.ID, q.forecasts.fresh) {
+		if err := pf.renew(ctx, q, rooms, p); err != nil {
+			return Place{}, err
+		}
+	}
+	next := pf.last.jobs[j.ID]
+	passed := time.Since(pf.made)
+	switch {
+	case next == nil && pf.last.left > 0:
+		return q.reader.extend(ctx, p, pf.last, j)
+	case next == nil:
+		return Place{}, nil
+	case next.start == 0:
+		return Place{Ahead: next.ahead, ETA: -1, Cause: next.by}, nil
+	}
+	eta := time.Duration(next.start-pf.last.now) * time.Microsecond
+	return Place{Ahead: next.ahead, ETA: max(eta-passed, 0), Cause: next.by}, nil
+}
+
+// forecasts are the last forecasts of this process, by pool. It is safe for concurrent use.
+type forecasts struct {
+	fresh time.Duration // how long a forecast is used
+	rest  int           // at most one part in this many of the time is spent on forecasts
+	mu    sync.Mutex
+	pools map[string]*poolForecast
+}
+
+func newForecasts() *forecasts {
+	return &forecasts{fresh: time.Second, rest: 10, pools: map[string]*poolForecast{}}
+}
+
+func (f *forecasts) of(pool string) *poolForecast {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.pools[pool] == nil {
+		f.pools[pool] = &poolForecast{known: map[string]guard.Waiter{}}
+	}
+	return f.pools[pool]
+}
+
+// poolForecast is the last forecast of a pool.
+type poolForecast struct {
+	mu    sync.Mutex
+	known map[string]guard.Waiter
+	last  *forecast
+	made  time.Time     // when it was begun
+	took  time.Duration // to make
+}
+
+// has reports whether the last forecast is fresh and has a job. One that leaves jobs out may have left
+// this one out.
+func (pf *poolForecast) has(id string, fresh time.Duration) bool {
+	return pf.last != nil && time.Since(pf.made) < fresh && (pf.last.jobs[id] != nil || pf.last.left > 0)
+}
+
+// renew makes a forecast, unless one was made a moment ago.
+func (pf *poolForecast) renew(ctx context.Context, q *Queue, rooms guard.Rooms, p *pool) error {
+	if pf.last != nil {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Until(pf.made.Add(pf.took * time.Duration(q.forecasts.rest)))):
+		}
+	}
+	made := time.Now()
+	last, err := q.reader.foresee(ctx, rooms, p, pf.known)
+	if err != nil {
+		return err
+	}
+	pf.last, pf.made, pf.took = last, made, time.Since(made)
+	return nil
+}
+
+// extend estimates the place of a job that a forecast leaves out, from the jobs of its flow that it has,
+// or from all.
+func (r *reader) extend(ctx context.Context, p *pool, f *forecast, j *Job) (Place, error) {
+	if j.member == "" {
+		var err error
+		j, err = r.job(ctx, j.Org, j.ID)
+		if err != nil {
+			return Place{}, err
+		}
+	}
+	reply, err := r.scripts.eval(ctx, "place", placeScript, p.keys, uint8(j.Class), j.member)
+	if err != nil || reply == "gone" {
+		return Place{}, err
+	}
+	own, err := strconv.Atoi(reply)
+	if err != nil {
+		return Place{}, err
+	}
+	last, n := f.lastOf(func(p *prospect) bool { return p.job.Class == j.Class && p.job.Flow == Flow{j.Org, j.User} })
+	parts := float64(own+1) / float64(n)
+	if last == nil {
+		last, n = f.lastOf(func(*prospect) bool { return true })
+		parts = float64(n+int(f.left)) / float64(n)
+	}
+	switch {
+	case last == nil || last.start == 0:
+		return Place{Ahead: own, ETA: -1, Cause: ForWorker}, nil
+	}
+	eta := time.Duration(float64(last.start-f.now)*parts) * time.Microsecond
+	return Place{Ahead: int(math.Round(float64(last.ahead+1)*parts)) - 1, ETA: eta, Cause: last.by}, nil
+}
+
+// lastOf returns which of some jobs runs last, one that does not run before all others, and how many there are.
+func (f *forecast) lastOf(some func(*prospect) bool) (last *prospect, n int) {
+	for _, p := range f.jobs {
+		if !some(p) {
+			continue
+		}
+		n++
+		if last == nil || last.start != 0 && (p.start == 0 || p.start > last.start) {
+			last = p
+		}
+	}
+	return last, n
 }
 
 // waiter returns the job as its limits see it.
 func (j *Job) waiter() guard.Waiter {
 	return guard.Waiter{
-		Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Labels: j.Labels, Model: j.Model, Endpoint: j.Endpoint,
-		Want: budget.Amounts{Cost: j.Cost, Tokens: j.Tokens},
+		Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Labels: j.Labels, Run: j.Run, Model: j.Model, Endpoint: j.Endpoint,
+		Want: budget.Amounts{Cost: j.Cost, Tokens: cmp.Or(j.Held, j.Tokens)},
 	}
 }

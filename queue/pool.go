@@ -44,6 +44,7 @@ type pool struct {
 
 	puts, starts, finishes *coalescedScript
 	activity
+	means     runMeans
 	announced atomic.Int64 // when it was recorded as an org's own pool, in Unix seconds
 }
 

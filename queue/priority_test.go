@@ -168,19 +168,18 @@ func TestEarliestDeadlineFirst(t *testing.T) {
 	}
 }
 
-// A position counts the jobs of higher priority as ahead, and no lower ones.
+// A position counts the jobs of higher priority as ahead, and the lower ones that have every fourth turn.
 func TestPositionByPriority(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, Options{}, Pool{ID: "p"})
 	e.prioritized(3, "acme", "ann", Async, quota.Low)
 	e.prioritized(4, "acme", "ann", Async, quota.High)
-	for p, want := range map[quota.Priority]int{quota.High: 4, quota.Normal: 4, quota.Low: 7} {
+	for p, want := range map[quota.Priority]int{quota.High: 5, quota.Normal: 3, quota.Low: 7} {
 		j := e.job("p", "acme", "ann", Async, 100)
 		j.Priority = p
 		e.put(j)
-		ahead, _, err := e.Position(t.Context(), j)
-		if err != nil || ahead != want {
-			t.Errorf("%s: %d jobs ahead (%v), want %d", p, ahead, err, want)
+		if at := e.expect(j); at.Ahead != want {
+			t.Errorf("%s: %d jobs ahead, want %d", p, at.Ahead, want)
 		}
 		if _, err := e.Cancel(t.Context(), "acme", j.ID); err != nil {
 			t.Fatal(err)

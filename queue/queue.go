@@ -25,21 +25,22 @@ import (
 )
 
 var (
-	leaseScript   = lua.Load("lease")
-	presentScript = lua.Load("present")
-	overdueScript = lua.Load("overdue")
-	depthScript   = lua.Load("depth")
-	oldestScript  = lua.Load("oldest")
-	placeScript   = lua.Load("place")
-	stayScript    = lua.Load("stay")
-	putScript     = lua.Load("put")
-	cancelScript  = lua.Load("cancel")
-	acquireScript = lua.Load("acquire")
-	startScript   = lua.Load("start")
-	releaseScript = lua.Load("release")
-	finishScript  = lua.Load("finish")
-	endedScript   = lua.Load("ended")
-	balanceScript = lua.Load("balance")
+	leaseScript    = lua.Load("lease")
+	presentScript  = lua.Load("present")
+	overdueScript  = lua.Load("overdue")
+	depthScript    = lua.Load("depth")
+	oldestScript   = lua.Load("oldest")
+	placeScript    = lua.Load("place")
+	snapshotScript = lua.Load("snapshot")
+	stayScript     = lua.Load("stay")
+	putScript      = lua.Load("put")
+	cancelScript   = lua.Load("cancel")
+	acquireScript  = lua.Load("acquire")
+	startScript    = lua.Load("start")
+	releaseScript  = lua.Load("release")
+	finishScript   = lua.Load("finish")
+	endedScript    = lua.Load("ended")
+	balanceScript  = lua.Load("balance")
 )
 
 // Shares are percentages of a pool's quota.
@@ -184,6 +185,7 @@ type Queue struct {
 	own       *ownedPools
 	places    *Places
 	records   *Records
+	forecasts *forecasts
 }
 
 // New returns a Queue over rdb, see package goredis. It rejects pools whose ids are not plain or whose codes in
@@ -250,6 +252,7 @@ func (q *Queue) assemble() {
 	q.sweeper = &sweeper{rdb: q.rdb, opts: &q.opts, log: q.log, settings: q.settings}
 	q.places = &Places{wakeups: q.wakeups, reader: q.reader, endings: q.endings, scripts: q.scripts, own: q.own}
 	q.records = &Records{memory: q.memory}
+	q.forecasts = newForecasts()
 }
 
 // Places returns the reserved places of callers whose connection ended.

@@ -100,8 +100,8 @@ func TestRetryExpiresInTime(t *testing.T) {
 	e.at(now)
 	j := e.put(e.job("p", "acme", "alice", Async, 10))
 	e.failedOnce("p", j)
-	if ahead, eta, err := e.Position(t.Context(), j); err != nil || ahead != 0 || eta != 0 {
-		t.Errorf("its position: %d, %s, %v", ahead, eta, err)
+	if at := e.expect(j); at != (Place{}) {
+		t.Errorf("its place: %+v", at)
 	}
 	now += 2 * time.Minute
 	e.at(now)

@@ -1,6 +1,9 @@
 package queue
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Constants of lua/quota.lua: slots of 100 ms, and millionths.
 const (
@@ -45,15 +48,29 @@ type virtualMetric struct {
 
 func newVirtualQuota(p Pool, burst int) *virtualQuota {
 	q := &virtualQuota{life: quotaLife}
-	add := func(limit int64, tokens bool) {
-		if limit > 0 {
-			full := max(limit*int64(burst)/1000, 1) * micro
-			q.metrics = append(q.metrics, &virtualMetric{tokens: tokens, limit: limit, cap: full, level: full})
-		}
-	}
-	add(p.RPM, false)
-	add(p.TPM, true)
+	q.metric(false, p.RPM, burst)
+	q.metric(true, p.TPM, burst)
 	return q
+}
+
+// metric returns a metric, as new if it has another limit; without a limit it binds no call. Requests
+// come before tokens.
+func (q *virtualQuota) metric(tokens bool, limit int64, burst int) *virtualMetric {
+	i := slices.IndexFunc(q.metrics, func(m *virtualMetric) bool { return m.tokens == tokens })
+	if i >= 0 && (limit == 0 || limit == q.metrics[i].limit) {
+		return q.metrics[i]
+	}
+	full := max(limit*int64(burst)/1000, 1) * micro
+	m := &virtualMetric{tokens: tokens, limit: limit, cap: full, level: full}
+	switch {
+	case i >= 0:
+		q.metrics[i] = m
+	case limit > 0 && tokens:
+		q.metrics = append(q.metrics, m)
+	case limit > 0:
+		q.metrics = slices.Insert(q.metrics, 0, m)
+	}
+	return m
 }
 
 // cost returns what a call with this many tokens takes of the metric.

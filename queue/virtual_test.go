@@ -105,7 +105,6 @@ func (w *twins) step(ctx context.Context) error {
 	}
 	w.at(w.now)
 	steps := []func(context.Context) error{
-		w.position,
 		w.take, w.take, w.give, w.put, w.put, w.put, w.put, w.acquire, w.acquire, w.acquire, w.start, w.start, w.release, w.release, w.finish, w.finish, w.expire,
 	}
 	return steps[w.rng.IntN(len(steps))](ctx)
@@ -175,6 +174,10 @@ func (w *twins) put(ctx context.Context) error {
 
 func (w *twins) acquire(ctx context.Context) error {
 	n := w.rng.IntN(4) * (1 + w.rng.IntN(4))
+	loaded, err := w.reader.snapshot(ctx, w.p)
+	if err != nil {
+		return err
+	}
 	got, err := w.pc.acquire(ctx, n)
 	if err != nil {
 		return err
@@ -188,6 +191,9 @@ func (w *twins) acquire(ctx context.Context) error {
 		virtual = append(virtual, j.Of.(string))
 	}
 	w.note("acquire %d: %v %s %v", n, got.wait, got.why, real)
+	if err := loaded.same(w.us(), n, got, real); err != nil {
+		return err
+	}
 	if got.why != why || got.wait != wait && !(got.wait < 0 && wait < 0) || !slices.Equal(real, virtual) {
 		return fmt.Errorf("acquire %d: %v %s %v, virtually %v %s %v", n, got.wait, got.why, real, wait, why, virtual)
 	}
@@ -198,6 +204,23 @@ func (w *twins) acquire(ctx context.Context) error {
 		}
 		w.busy = append(w.busy, pairedClaim{c, jobs[i], false})
 		w.idle = slices.DeleteFunc(w.idle, func(id string) bool { return id == c.id })
+	}
+	return nil
+}
+
+// same checks that a Virtual that was built from a snapshot acquires the jobs that the script did.
+func (s *snapshot) same(now int64, n int, got acquired, real []string) error {
+	ids := map[*VirtualJob]string{}
+	for id, j := range s.jobs {
+		ids[j] = id
+	}
+	jobs, wait, why := s.v.Acquire(now, n)
+	var loaded []string
+	for _, j := range jobs {
+		loaded = append(loaded, ids[j])
+	}
+	if why != got.why || wait != got.wait && !(got.wait < 0 && wait < 0) || !slices.Equal(loaded, real) {
+		return fmt.Errorf("acquire %d: %v %s %v, from a snapshot %v %s %v", n, got.wait, got.why, real, wait, why, loaded)
 	}
 	return nil
 }
@@ -272,19 +295,6 @@ func (w *twins) expire(ctx context.Context) error {
 	got, err := w.Expire(ctx, j.Flow.Org, id)
 	if err == nil && got.State != Expired {
 		err = fmt.Errorf("%s is %s", id, got.State)
-	}
-	return err
-}
-
-func (w *twins) position(ctx context.Context) error {
-	if len(w.idle) == 0 {
-		return nil
-	}
-	id := w.idle[w.rng.IntN(len(w.idle))]
-	ahead, eta, err := w.Position(ctx, &Job{ID: id, Org: w.jobs[id].Flow.Org, Pool: w.p.ID})
-	n, virtual := w.v.Position(w.us(), w.jobs[id])
-	if err == nil && (n != ahead || eta != virtual) {
-		err = fmt.Errorf("position %d, %v; virtually %d, %v", ahead, eta, n, virtual)
 	}
 	return err
 }

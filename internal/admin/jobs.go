@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -201,9 +200,7 @@ func (h *jobHandler) job(c *call) (*queue.Queue, *queue.Job, error) {
 
 // place sets the position of a waiting job.
 func (h *jobHandler) place(c *call, q *queue.Queue, j *queue.Job, l *JobLine) error {
-	at, err := q.Place(c.r.Context(), func(ctx context.Context, w guard.Waiter) (*guard.Room, error) {
-		return h.opts.Policy().Room(ctx, h.opts.Budget, w)
-	}, j)
+	at, err := q.Place(c.r.Context(), guard.Rooms{Policy: h.opts.Policy(), Store: h.opts.Budget}, j)
 	if err != nil {
 		return err
 	}

@@ -137,8 +137,8 @@ func (w *Why) place() {
 		w.WaitsFor = "quota"
 		const text = "It waits for its turn at the provider's quota in pool %s, %s (%s). Its limits have capacity."
 		w.Reason = fmt.Sprintf(text, name, until, place)
-	case kind == "":
-		w.Reason = "It is about to start."
+	case kind == "", w.Cause == queue.ForWorker:
+		w.Cause, w.Reason = "", "It is about to start."
 	default:
 		w.WaitsFor = kind
 		w.Reason = fmt.Sprintf("%s It waits, %s (%s).", w.Cause.Text(), until, place)

@@ -190,7 +190,8 @@ func (t *turn) job(e entry, plan *guard.Plan) *queue.Job {
 		ID: t.jobID(e.line), Pool: t.b.pool, CallID: wire.NewCallID(),
 		Org: t.b.Org, User: t.b.User, Key: t.b.Key, Born: t.b.Born, UserBorn: t.b.UserBorn, IP: t.b.IP,
 		Labels: plan.Caller.Labels, Run: plan.Caller.Run, Batch: t.b.ID, Class: queue.Batch,
-		Endpoint: t.b.Endpoint, Model: e.model, Tokens: plan.Quota, Cost: plan.First.Cost, Answer: queue.AnswerBytes(plan),
+		Endpoint: t.b.Endpoint, Model: e.model, Tokens: plan.Quota, Cost: plan.First.Cost,
+		Held: plan.First.Tokens, Answer: queue.AnswerBytes(plan),
 		Deadline: t.b.Expires, Priority: plan.Priority(t.b.Priority), Header: t.b.Header,
 	}
 	if by := t.b.StartBy; !by.IsZero() {

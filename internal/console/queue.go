@@ -201,10 +201,7 @@ func (c *Console) job(v *visit) error {
 	}
 	view := jobView{Job: j, Live: j.Finished.IsZero(), Dead: j.State == queue.Failed && j.Replay == ""}
 	if j.State == queue.Queued {
-		rooms := func(ctx context.Context, w guard.Waiter) (*guard.Room, error) {
-			return c.o.Policy().Room(ctx, c.o.Budget, w)
-		}
-		view.Place, err = c.o.Queue.Place(ctx, rooms, j)
+		view.Place, err = c.o.Queue.Place(ctx, guard.Rooms{Policy: c.o.Policy(), Store: c.o.Budget}, j)
 		if err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 type job struct {
 	ID      string  `json:"id"`
 	Status  string  `json:"status"`
+	Started *int64  `json:"started_at"`
 	Charged *string `json:"charged_cost_usd"`
 	Error   *struct {
 		Code string `json:"code"`

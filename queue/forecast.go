@@ -1,0 +1,414 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strconv"
+	"time"
+
+	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
+)
+
+// A forecast runs the waiting jobs of a pool in memory, from a snapshot of the queue and of the limits
+// that count them: in their turn, as the quota and the limits admit them. It assumes that no other call
+// arrives, that each takes the mean time of the last ones, and is charged the mean part of what it holds.
+
+const (
+	// forecastJobs is how many jobs a forecast has; others are estimated from these.
+	forecastJobs = 1000
+	// forecastSteps and forecastSpan bound a forecast. Jobs that do not run within them have no ETA.
+	forecastSteps = 20_000
+	forecastSpan  = 400 * 24 * time.Hour
+	// probesPer is how often a forecast looks after a limit that is full for long, per time passed. Jobs
+	// really do every latePark.
+	probesPer = 20
+	// unknownRun is how long calls take while none has ended.
+	unknownRun = 5 * time.Second
+	// leastStep, in us, keeps roundings of the quota's waits from filling a forecast.
+	leastStep = 1000
+	// forecastRuns is of how many runs a forecast knows the limits.
+	forecastRuns = 50
+)
+
+// prospect is a waiting job in a forecast.
+type prospect struct {
+	job  *VirtualJob
+	want budget.Amounts
+	*bound
+	held []*budget.VirtualHold
+
+	ahead int          // jobs that run before it
+	start int64        // us; 0: it does not run
+	by    budget.Cause // what it waits for last, as Place.Cause
+}
+
+// obstacle is what made jobs wait, and until when.
+type obstacle struct {
+	by   budget.Cause
+	till int64
+}
+
+// forecast is one run.
+type forecast struct {
+	*snapshot
+	money *budget.Virtual
+	jobs  map[string]*prospect
+	ends  []forecastEnd // by time
+	parks map[string]obstacle
+	quota obstacle // the pool's own
+	ran   int
+	steps int
+	// running is how many of the jobs run, by org.
+	running map[string]int
+	// unknown means that no call of the pool has ended yet. Then open calls may end soon and cost nothing,
+	// and nothing tells when one leaves a slot of the pool, or a limit on concurrency.
+	unknown bool
+}
+
+// forecastEnd is the end of a call: of a job, of what open calls hold, or of an open call's slot.
+type forecastEnd struct {
+	at   int64
+	p    *prospect
+	slot *int
+
+	grant  VirtualGrant // of slot, if a job has it
+	open   *budget.VirtualHold
+	charge budget.Amounts // of open
+}
+
+func newForecast(s *snapshot, b *binding, jobs map[string]*prospect, open []budget.Open) *forecast {
+	f := &forecast{
+		snapshot: s, money: b.money, jobs: jobs, parks: map[string]obstacle{}, running: map[string]int{},
+		quota: obstacle{by: budget.NewCause(budget.CausePool, s.v.pool.ID)},
+	}
+	if s.v.quota.blocked > s.now {
+		f.quota.till = s.v.quota.blocked
+	}
+	for subject, by := range s.by {
+		f.parks[subject] = obstacle{by, s.v.flows.parked.score[subject]}
+	}
+	openShare := s.share
+	if s.took == 0 {
+		f.unknown, s.took, s.share = true, unknownRun.Microseconds(), 1000
+	}
+	slices.SortFunc(s.claims, func(a, b VirtualGrant) int { return cmp.Compare(a.at, b.at) })
+	for _, o := range open {
+		f.ends = append(f.ends, forecastEnd{at: f.endOf(o), open: o.Hold, charge: charged(o.Hold.Max, openShare)})
+	}
+	for _, c := range s.claims {
+		f.ends = append(f.ends, forecastEnd{at: max(c.at+s.took, s.now), slot: &s.v.claims, grant: c})
+	}
+	for i := range s.v.live {
+		at := s.now + s.took*int64(2*i+1)/int64(2*s.v.live)
+		f.ends = append(f.ends, forecastEnd{at: at, slot: &s.v.live})
+	}
+	sort.Slice(f.ends, func(i, j int) bool { return f.ends[i].at < f.ends[j].at })
+	return f
+}
+
+// endOf returns when an open call ends. If nothing tells when it began, it is taken for one of the claimed
+// jobs, or if there are none, calls have begun evenly.
+func (f *forecast) endOf(o budget.Open) int64 {
+	begun := o.Begun + f.off
+	switch n := len(f.claims); {
+	case o.Begun > 0:
+	case n > 0:
+		begun = f.claims[min(int(o.Part*float64(n)), n-1)].at
+	default:
+		begun = f.now - f.took + int64(o.Part*float64(f.took))
+	}
+	return max(begun+f.took, f.now)
+}
+
+// run starts the jobs until none waits, or none can be foreseen to run.
+func (f *forecast) run() {
+	f.runAll()
+	for _, p := range f.jobs {
+		if p.by == "" {
+			p.ahead, p.by = f.ran, f.waits(p)
+		}
+	}
+}
+
+func (f *forecast) runAll() {
+	at := f.now
+	for at < f.now+forecastSpan.Microseconds() && f.steps < forecastSteps {
+		f.endUntil(at)
+		next := f.work(at)
+		if f.v.Waiting() == 0 {
+			return
+		}
+		if len(f.ends) > 0 && (next == 0 || f.ends[0].at < next) {
+			next = f.ends[0].at
+		}
+		if next == 0 {
+			return
+		}
+		at = max(next, at+leastStep)
+	}
+}
+
+// endUntil ends the first call whose time has come. Calls never end at the same instant, and each may let a
+// job run.
+func (f *forecast) endUntil(at int64) {
+	if len(f.ends) > 0 && f.ends[0].at <= at {
+		e := f.ends[0]
+		f.ends = f.ends[1:]
+		switch {
+		case e.slot != nil:
+			*e.slot--
+			if e.grant.at > 0 {
+				f.v.settle(e.at, e.grant.at, e.grant.tokens, false, e.grant.tokens*f.share/1000)
+			}
+		case e.open != nil:
+			f.money.Settle(e.at-f.off, e.open, e.charge)
+		default:
+			for _, h := range e.p.held {
+				f.money.Settle(e.at-f.off, h, charged(h.Max, f.share))
+			}
+			f.running[e.p.job.Flow.Org]--
+			f.v.Finish(e.at, e.p.job, false, e.p.job.Tokens*f.share/1000)
+		}
+	}
+}
+
+// charged returns a share, per mille, of a hold.
+func charged(held budget.Amounts, share int64) budget.Amounts {
+	return budget.Amounts{Cost: held.Cost / 1000 * pricing.Nano(share), Tokens: held.Tokens * share / 1000}
+}
+
+// work does what a worker does at a time, and returns when it looks again; 0: when a call ends.
+func (f *forecast) work(at int64) int64 {
+	f.steps++
+	for n := 1; ; f.steps, n = f.steps+1, min(2*n, defaultConcurrency) { // handlers double: see pacer.spread
+		jobs, wait, why := f.v.Acquire(at, n)
+		for _, j := range jobs {
+			f.try(at, j.Of.(*prospect))
+		}
+		switch {
+		case why == "more" || len(jobs) > 0:
+			if f.steps < forecastSteps {
+				continue
+			}
+			return 0
+		case wait < 0:
+			return 0
+		case why == "empty":
+		case why == "concurrency" && f.unknown:
+			f.quota.till, f.steps = at, forecastSteps
+			return 0
+		case why == "concurrency":
+			f.quota.till = 0
+			if len(f.ends) > 0 {
+				f.quota.till = f.ends[0].at
+			}
+			return f.quota.till
+		default:
+			f.quota.till = at + wait.Microseconds()
+			if f.v.quota.res != nil { // it depends on how often it is seen
+				wait = min(wait, maxSleep)
+			}
+		}
+		return at + wait.Microseconds()
+	}
+}
+
+// try starts a claimed job, or parks what the limit that refuses it holds back.
+func (f *forecast) try(at int64, p *prospect) {
+	limits, refusal := f.hold(at, p)
+	if refusal == nil {
+		f.start(at, p)
+		return
+	}
+	by := (&guard.Refusal{ExceededError: refusal}).Cause()
+	open := f.unknown && refusal.Binding.Metric == budget.Concurrency
+	if open || refusal.Binding.Never && !refusal.Soon { // it will fail, or wait until an operator raises the limit
+		f.v.Finish(at, p.job, true, -1)
+		p.by = by
+		return
+	}
+	scope, rest := RestOf(limits, refusal)
+	if refusal.Soon && f.running[p.job.Flow.Org] == 0 {
+		rest = min(rest, alonePark)
+	}
+	if !refusal.Soon && scope != ParkPool {
+		rest = min(refusal.Binding.Wait, max(rest, time.Duration(at-f.now)*time.Microsecond/probesPer))
+	}
+	f.v.Release(at, p.job, scope, max(rest, time.Millisecond))
+	subject := subjects(p.job.Flow.Org, p.job.Flow.User, p.job.lane)[scope]
+	f.parks[subject] = obstacle{by, f.v.flows.parked.score[subject]}
+}
+
+// waits returns what a job has waited for last: ForWorker if nothing has refused it.
+func (f *forecast) waits(p *prospect) budget.Cause {
+	last := f.quota
+	for _, subject := range subjects(p.job.Flow.Org, p.job.Flow.User, p.job.lane) {
+		if o := f.parks[subject]; o.by != "" && o.till >= last.till {
+			last = o
+		}
+	}
+	if last.till == 0 {
+		return ForWorker
+	}
+	return last.by
+}
+
+// hold holds on all limits and caps of a job, or on none. It returns the limits of the org.
+func (f *forecast) hold(at int64, p *prospect) ([]budget.Limit, *budget.ExceededError) {
+	p.held = p.held[:0]
+	for i, on := range p.on {
+		h, refusal := f.money.Hold(at-f.off, on, p.want, p.want)
+		if refusal == nil {
+			p.held = append(p.held, h)
+			continue
+		}
+		for _, h := range p.held {
+			f.money.Void(at-f.off, h)
+		}
+		if i > 0 {
+			refusal.Cap = &p.caps[i-1]
+		}
+		return p.on[0].Limits(), refusal
+	}
+	return nil, nil
+}
+
+// start begins a job and records what made it wait last.
+func (f *forecast) start(at int64, p *prospect) {
+	if f.v.Start(at, p.job) != nil { // never: it has no deadline, and is not late
+		return
+	}
+	p.ahead, p.start, p.by = f.ran, at, f.waits(p)
+	f.ran++
+	f.running[p.job.Flow.Org]++
+	f.ends = append(f.ends, forecastEnd{at: at + f.took, p: p})
+}
+
+// foresee reads a pool and the limits of its jobs, and runs them. known are the calls of jobs that were
+// read before.
+func (r *reader) foresee(
+	ctx context.Context, rooms guard.Rooms, p *pool, known map[string]guard.Waiter,
+) (*forecast, error) {
+	s, err := r.snapshot(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.recall(ctx, p, s.jobs, known); err != nil {
+		return nil, err
+	}
+	money := budget.NewVirtual(budget.Options{Lease: forecastSpan})
+	b := &binding{rooms: rooms, money: money, bound: map[guard.Waiter]*bound{}}
+	jobs := map[string]*prospect{}
+	for id, j := range s.jobs {
+		w := known[id]
+		next := &prospect{job: j, want: w.Want}
+		next.bound, err = b.bind(ctx, w)
+		if err != nil {
+			return nil, err
+		}
+		j.Of, jobs[id] = next, next
+	}
+	var open []budget.Open
+	if len(b.all) > 0 {
+		open, err = rooms.Store.Load(ctx, b.money, b.all)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f := newForecast(s, b, jobs, open)
+	f.run()
+	return f, nil
+}
+
+// snapshot reads a pool.
+func (r *reader) snapshot(ctx context.Context, p *pool) (*snapshot, error) {
+	args := append([]any{forecastJobs}, p.limits...)
+	reply, err := r.scripts.eval(ctx, "snapshot", snapshotScript, p.keys, args...)
+	if err != nil {
+		return nil, err
+	}
+	o := r.settings.now().opts
+	o.Burst = p.quota.Burst
+	return parseSnapshot(p.Pool, o, reply)
+}
+
+// recall reads the calls of the jobs that are not known yet, and forgets those that do not wait.
+func (r *reader) recall(
+	ctx context.Context, p *pool, jobs map[string]*VirtualJob, known map[string]guard.Waiter,
+) error {
+	maps.DeleteFunc(known, func(id string, _ guard.Waiter) bool { return jobs[id] == nil })
+	pipe, reads := r.rdb.Pipeline(), map[string]redisconn.Cmd[[]any]{}
+	for id := range jobs {
+		if _, ok := known[id]; !ok {
+			reads[id] = pipe.HMGet(ctx, jobKey(p.ID, id), "key", "ip", "labels", "run", "model", "endpoint", "cost", "held")
+		}
+	}
+	if len(reads) == 0 {
+		return nil
+	}
+	if err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("queue: read jobs: %w", err)
+	}
+	for id, read := range reads {
+		field := func(i int) string { text, _ := read.Val()[i].(string); return text }
+		cost, _ := strconv.ParseInt(field(6), 10, 64)
+		held, _ := strconv.ParseInt(field(7), 10, 64)
+		flow := jobs[id].Flow
+		known[id] = guard.Waiter{
+			Org: flow.Org, User: flow.User, Key: field(0), IP: field(1), Labels: ledger.Labels(field(2)),
+			Run: ledger.RunPath(field(3)), Model: field(4), Endpoint: wire.Endpoint(field(5)),
+			Want: budget.Amounts{Cost: pricing.Nano(cost), Tokens: cmp.Or(held, jobs[id].Tokens)},
+		}
+	}
+	return nil
+}
+
+// binding binds the jobs of a forecast to their limits. Jobs of the same caller for the same model share
+// what they are bound to.
+type binding struct {
+	rooms guard.Rooms
+	money *budget.Virtual
+	bound map[guard.Waiter]*bound // by the call without its amounts
+	all   []*budget.Standing
+	runs  int
+}
+
+// bound is what counts a call: its limits, then each spend cap.
+type bound struct {
+	on   []*budget.Standing
+	caps []budget.Cap
+}
+
+// bind returns what counts a call. A call that can no longer be made is counted by nothing: its turn
+// will show. Reading a run takes a command, so the limits of most are left out.
+func (b *binding) bind(ctx context.Context, w guard.Waiter) (*bound, error) {
+	w.Want = budget.Amounts{}
+	if had := b.bound[w]; had != nil {
+		return had, nil
+	}
+	made := &bound{}
+	b.bound[w] = made
+	if w.Run != "" {
+		b.runs++
+	}
+	if b.runs > forecastRuns {
+		w.Run = ""
+	}
+	var err error
+	made.on, made.caps, err = b.rooms.Bind(ctx, b.money, w)
+	if errors.Is(err, budget.ErrUnavailable) {
+		return nil, err
+	}
+	b.all = append(b.all, made.on...)
+	return made, nil
+}
