@@ -339,7 +339,7 @@ func (r *reader) snapshot(ctx context.Context, p *pool) (*snapshot, error) {
 	}
 	o := r.settings.now().opts
 	o.Burst = p.quota.Burst
-	return parseSnapshot(p.Pool, o, reply)
+	return parseSnapshot(p, o, reply)
 }
 
 // recall reads the calls of the jobs that are not known yet, and forgets those that do not wait.

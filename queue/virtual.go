@@ -61,13 +61,19 @@ func NewVirtual(p Pool, o Options) (*Virtual, error) {
 	if err != nil {
 		return nil, err
 	}
-	bounds := checked.bounds(o)
+	v := checked.virtual(o)
+	v.flows.weights = maps.Clone(o.Weights)
+	return v, nil
+}
+
+// virtual returns an empty Virtual of the pool, which reads the weights of the options.
+func (p *pool) virtual(o Options) *Virtual {
+	bounds := p.bounds(o)
 	most := func(i int) int { return int(bounds[i].(int64)) }
 	return &Virtual{
-		pool: checked.Pool, opts: o, quota: newVirtualQuota(checked.Pool, o.Burst),
-		flows: newVirtualFlows(maps.Clone(o.Weights)),
-		jobs:  map[string]int{}, most: [3]int{most(0), most(2), most(4)}, probeFor: probeTime.Microseconds(),
-	}, nil
+		pool: p.Pool, opts: o, quota: newVirtualQuota(p.Pool, o.Burst), flows: newVirtualFlows(o.Weights),
+		jobs: map[string]int{}, most: [3]int{most(0), most(2), most(4)}, probeFor: probeTime.Microseconds(),
+	}
 }
 
 // Lane returns what a limit can refuse separately within a flow: a key and a model. It is

@@ -20,17 +20,15 @@ type snapshot struct {
 }
 
 // parseSnapshot builds a Virtual of the pool from a reply.
-func parseSnapshot(p Pool, o Options, reply string) (s *snapshot, err error) {
-	s = &snapshot{by: map[string]budget.Cause{}, jobs: map[string]*VirtualJob{}}
-	s.v, err = NewVirtual(p, o)
-	if err != nil {
-		return nil, err
-	}
+func parseSnapshot(p *pool, o Options, reply string) (*snapshot, error) {
+	s := &snapshot{v: p.virtual(o), by: map[string]budget.Cause{}, jobs: map[string]*VirtualJob{}}
 	for line := range strings.SplitSeq(reply, "\n") {
 		w := strings.Fields(line)
 		n := make([]int64, len(w))
 		for i, word := range w {
-			n[i], _ = strconv.ParseInt(word, 10, 64)
+			if word[0] <= '9' { // an error would cost more than a number
+				n[i], _ = strconv.ParseInt(word, 10, 64)
+			}
 		}
 		if len(w) < 2 || len(w) < snapshotWords[w[0]] {
 			return nil, fmt.Errorf("queue: snapshot replied %.80q", line)
