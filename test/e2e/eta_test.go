@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/fakeprovider"
-	"github.com/llmguard/llmguard/internal/randtest"
 )
 
 // foretold is a job, when it was asked about, and what it was told.
@@ -45,10 +45,10 @@ orgs:
     users: [{id: gus, keys: [{id: k, hash: "${key:gus}"}]}]
 `
 
-// TestETAsComeTrueInProcesses: of 200 waits, 95 of 100 end within 20 % or 5 s of what the jobs were told.
+// TestETAsComeTrueInProcesses: of about 150 waits, 95 of 100 end within 20 % or 5 s of what the jobs were told.
 func TestETAsComeTrueInProcesses(t *testing.T) {
-	if !randtest.Long() {
-		t.Skip("it takes a minute and a half, and judges real time: set LLMGUARD_SOAK=1")
+	if os.Getenv("LLMGUARD_ETAS") == "" {
+		t.Skip("it takes a minute and judges real time: set LLMGUARD_ETAS=1")
 	}
 	price := costOfOne(t)
 	s := newStack(t, fakeprovider.Options{}, fmt.Sprintf(etaConfig, (3*price+price/2).String()))
