@@ -45,7 +45,7 @@ func Org() Dashboard {
 			`sum by (org, outcome) (rate(llmguard_guard_org_admissions_total` + ofOrg + `[$__rate_interval]))`,
 			"{{org}} {{outcome}}",
 		})
-	b.graph("Refused calls", "By cause: a limit, spend cap, brake, stop, run, the queue, memory, or the provider.", "reqps", true,
+	b.graph("Refused calls", "By cause: a limit, spend cap, brake, stop, run, queue or provider.", "reqps", true,
 		query{
 			`sum by (org, cause) (rate(llmguard_guard_refused_calls_total` + ofOrg + `[$__rate_interval]))`,
 			"{{org}} {{cause}}",

@@ -92,7 +92,7 @@ func limits(b *builder) {
 			`sum by (limit, mode) (rate(llmguard_budget_refusals_total` + from + `[$__rate_interval]))`,
 			"{{limit}} ({{mode}})",
 		})
-	b.graph("Refused calls", "By org and cause: a limit, spend cap, brake, stop, run, the queue, memory, or the provider.", "reqps", true,
+	b.graph("Refused calls", "By org and cause: a limit, spend cap, brake, stop, queue or the provider.", "reqps", true,
 		query{
 			`sum by (org, cause) (rate(llmguard_guard_refused_calls_total` + from + `[$__rate_interval]))`,
 			"{{org}} {{cause}}",

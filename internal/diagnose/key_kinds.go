@@ -26,7 +26,8 @@ lg:{<org>}:holds lg:{<org>}:leases lg:{<org>}:done:<period>
 lg:{<org>}:open-holds:entries lg:{<org>}:open-holds:ends lg:{<org>}:open-holds:sums
 lg:{<org>}:l:<limit>:<subject>-<metric>-<shape>:<id> lg:{<org>}:ledger lg:{<org>}:reconcile
 lg:{<org>}:sums:<day> lg:{<org>}:sums-by-hour:<day> lg:{<org>}:refusals:<day> lg:{<org>}:refusals-by-hour:<day>
-lg:{<org>}:refusals-of:<process> lg:{<org>}:refused lg:{<org>}:refused-at lg:{<org>}:audit lg:{<org>}:adjusted:<period> lg:{<org>}:export
+lg:{<org>}:refusals-of:<process> lg:{<org>}:refused lg:{<org>}:refused-at lg:{<org>}:audit
+lg:{<org>}:adjusted:<period> lg:{<org>}:export
 lg:{<org>}:export-focus lg:{<org>}:epoch lg:epoch lg:orgs lg:ledger-orgs lg:seen lg:{<org>}:alert:<alert>
 lg:{<org>}:cost:<job> lg:{<pool>}:quota lg:{<pool>}:slots lg:{<pool>}:probes lg:{<pool>}:dead lg:{<pool>}:ended
 lg:{<pool>}:proc:<process> lg:{<pool>}:weights:<name> lg:{<pool>}:turns
