@@ -1,10 +1,10 @@
 -- snapshot: the waiting jobs of a pool and what decides when they run. Needs time, quota, rings, flows.
 -- It only reads. If more jobs wait than requested, each flow has the same number of its first ones.
--- KEYS 1-23 pool (pool_keys)
+-- KEYS 1-23 pool (pool_keys)  24 exists while the pool is paused
 -- ARGV 1 now  2 most jobs  3-7 rpm tpm concurrency burst otpm (quota_limits)
 -- Reply lines, each with a letter first; times in us of the pool's clock:
 --   n <now> <ahead of Redis's clock> <live calls> <claims> <credit of async> <of batch> <mean run us>
---     <charged of what is held, per mille> <jobs left out>
+--     <charged of what is held, per mille> <jobs left out> <1 while paused>
 --   q <last use> <its slot> <blocked until> <jobs wait until> <share> <head>   the quota, if it was used or is blocked
 --   v <job> <tokens> <credit> <over> <mode> <from> <used> <seen>              its reservation
 --   m <r|t> <limit> <sum> <level> <draw> <aside> <live> <added> <drawn>       of its metrics
@@ -29,9 +29,25 @@ local function add_metric(name, at)
   add('m', name, int(limit), number(at), level, number(at + 2), number(at + 3), number(at + 4), number(at + 5),
     number(at + 6))
 end
-if quota.from or quota.blk > quota.now then
-  add('q', int(quota.from and quota.last or quota.now), int(quota.from or quota.slot), int(quota.blk), int(quota.waiting and quota.now + HELD or 0),
-    int(quota.share), int(quota.head))
+-- Go has no ring of the output. While it is full, the pool counts as blocked.
+local function output_full_until()
+  local limit, learned = limits.o, tonumber(quota.learned.o) or 0
+  if learned > 0 and (limit == 0 or learned < limit) then limit = learned end
+  if limit <= 0 or not quota.from then return 0 end
+  local output = { name = 'o', limit = limit, pace = limit, draw = tonumber(quota.text[19]) or 0, drawn = 0 }
+  local cost = math.min(quota.mean or OUTPUT, limit)
+  local over = (tonumber(quota.text[17]) or 0) + cost - limit
+  if over > 0 then return quota.now + quota_ring_wait(quota, output, over) end
+  if not quota_paces(quota, output) then return 0 end
+  local rate = quota_rate(quota, output)
+  local cap = math.max(math.floor(limit * limits.burst * math.min(quota.factor, 1000) / 1000000), 1) * MICRO
+  local level = (tonumber(quota.text[18]) or cap) + (quota.now - quota.last) * rate
+  return quota.now + math.max(math.min(cost * MICRO, cap) - level, 0) / rate
+end
+local blocked = math.max(quota.blk, output_full_until())
+if quota.from or blocked > quota.now then
+  add('q', int(quota.from and quota.last or quota.now), int(quota.from or quota.slot), int(blocked),
+    int(quota.waiting and quota.now + HELD or 0), int(quota.share), int(quota.head))
 end
 local res = quota.res
 if res then
@@ -95,5 +111,5 @@ local clock = int(quota.now - quota.off)
 local claims = call('ZCOUNT', pool.claims, '(' .. clock, '+inf')
 local open = call('ZCOUNT', pool.slots, '(' .. clock, '+inf')
 add('n', int(quota.now), int(quota.off), int(math.max(open - claims, 0)), int(claims), fair[1], fair[2], fair[3],
-  fair[4], int(left))
+  fair[4], int(left), call('EXISTS', KEYS[24]))
 return table.concat(out, '\n')

@@ -15,6 +15,7 @@ import (
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/redisconn"
+	"github.com/llmguard/llmguard/internal/tasks"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -134,6 +135,9 @@ func (f *forecast) endOf(o budget.Open) int64 {
 func (f *forecast) run() {
 	f.runAll()
 	for _, p := range f.jobs {
+		if f.paused { // until an operator ends it
+			p.start, p.by = 0, f.quota.by
+		}
 		if p.by == "" {
 			p.ahead, p.by = f.ran, f.waits(p)
 		}
@@ -333,7 +337,7 @@ func (r *reader) foresee(
 // snapshot reads a pool.
 func (r *reader) snapshot(ctx context.Context, p *pool) (*snapshot, error) {
 	args := append([]any{forecastJobs}, p.limits...)
-	reply, err := r.scripts.eval(ctx, "snapshot", snapshotScript, p.keys, args...)
+	reply, err := r.scripts.eval(ctx, "snapshot", snapshotScript, p.with(tasks.PausedKey(p.ID)), args...)
 	if err != nil {
 		return nil, err
 	}

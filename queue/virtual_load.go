@@ -13,6 +13,7 @@ type snapshot struct {
 	v                 *Virtual
 	now, off          int64 // of the pool's clock, and how far that is ahead of Redis's, us
 	took, share, left int64
+	paused            bool
 	claims            []VirtualGrant
 	by                map[string]budget.Cause // what is parked -> what refused it
 	jobs              map[string]*VirtualJob
@@ -36,6 +37,7 @@ func parseSnapshot(p *pool, o Options, reply string) (*snapshot, error) {
 		switch w[0] {
 		case "n":
 			s.now, s.off, s.took, s.share, s.left = n[1], n[2], n[7], n[8], n[9]
+			s.paused = n[10] == 1
 			s.v.live, s.v.claims = int(n[3]), int(n[4])
 			s.v.credit[Async], s.v.credit[Batch] = n[5], n[6]
 		case "q", "m", "r":
@@ -51,7 +53,7 @@ func parseSnapshot(p *pool, o Options, reply string) (*snapshot, error) {
 }
 
 // snapshotWords is how many words each kind of line has at least.
-var snapshotWords = map[string]int{"n": 10, "q": 7, "m": 10, "r": 4, "p": 4, "c": 3, "v": 9, "o": 4, "u": 6, "w": 8}
+var snapshotWords = map[string]int{"n": 11, "q": 7, "m": 10, "r": 4, "p": 4, "c": 3, "v": 9, "o": 4, "u": 6, "w": 8}
 
 // add adds a line about jobs and whose turn it is.
 func (s *snapshot) add(w []string, n []int64) {

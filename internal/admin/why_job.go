@@ -117,7 +117,7 @@ func (h *whyHandler) waits(c *call, w *Why, q *queue.Queue, j *queue.Job) error 
 // place says what a job waits for by its place in the queue.
 func (w *Why) place() {
 	l := w.Job
-	place, until := fmt.Sprintf("%d ahead of it", *l.Ahead), "waiting alone does not help"
+	place, until := fmt.Sprintf("%d ahead of it", *l.Ahead), "at an unknown time"
 	if l.ETA != nil {
 		until = "about " + figures.Lasting(time.Duration(*l.ETA)*time.Second)
 	}
@@ -138,7 +138,7 @@ func (w *Why) place() {
 		const text = "It waits for its turn at the provider's quota in pool %s, %s (%s). Its limits have capacity."
 		w.Reason = fmt.Sprintf(text, name, until, place)
 	case kind == "", w.Cause == queue.ForWorker:
-		w.Cause, w.Reason = "", "It is about to start."
+		w.Cause, w.Reason = "", "It is next: a worker starts it, as soon as one is free."
 	default:
 		w.WaitsFor = kind
 		w.Reason = fmt.Sprintf("%s It waits, %s (%s).", w.Cause.Text(), until, place)

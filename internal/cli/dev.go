@@ -87,6 +87,7 @@ timeouts: {drain: 0s, shutdown: 10s}
 log: {format: text{{if .Demo}}, level: warn{{end}}}
 redis: {{.Redis}}
 files: {store: {{printf "%q" .Files}}}
+labels: [{name: project, from: [header X-Project, key], usage: true}]
 providers:
 {{- with .Claude}}
   - id: anthropic

@@ -56,7 +56,7 @@ func jobDetails(w io.Writer, l *jobLine) error {
 	g.add("job", l.ID)
 	g.add("status", string(l.State)+map[bool]string{true: ", cancelling"}[l.Stopping])
 	if l.Ahead != nil {
-		about := "cannot start until the limit changes"
+		about := "start unknown"
 		if l.ETA != nil {
 			about = "about " + figures.Lasting(time.Duration(*l.ETA)*time.Second)
 		}

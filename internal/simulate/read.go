@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -36,7 +36,8 @@ type line struct {
 	Endpoint    string         `json:"endpoint"`
 	Request     string         `json:"request"`
 	Run         ledger.RunPath `json:"run"`
-	Limit       string         `json:"limit"`
+	Cause       budget.Cause   `json:"cause"`
+	Limit       string         `json:"limit"` // in place of Cause, in records of versions before
 	Kind        string         `json:"kind"`
 	At          time.Time      `json:"at"`
 	Cost        int64          `json:"cost_nano"`
@@ -344,12 +345,17 @@ func (r *Reader) visit(l *line) {
 		c.Took = max(c.Took-time.Duration(l.WaitedNS), 0)
 		c.Refused = l.AccessCost == nil
 		r.waits = append(r.waits, waiting{l.Job, c})
-	case (wire.OverLimit(l.Status) || strings.HasPrefix(l.Limit, "brake:")) && l.AccessCost == nil:
+	case (wire.OverLimit(l.Status) || l.braked()) && l.AccessCost == nil:
 		c.Refused, c.Took = true, 0
 		r.access = append(r.access, c)
 	case l.AccessCost != nil && !free[l.Outcome]:
 		r.access = append(r.access, c)
 	}
+}
+
+// braked reports whether a brake refused the call of an access record.
+func (l *line) braked() bool {
+	return budget.ParseCause(cmp.Or(string(l.Cause), l.Limit)).Kind() == budget.CauseBrake
 }
 
 // ran adds a worker's record.

@@ -118,7 +118,7 @@ func TestPausedPool(t *testing.T) {
 		t.Errorf("a live call got %d: %s", a.status, a.body)
 	}
 	time.Sleep(2 * time.Second) // in which a job would start
-	if why := s.run("why", waits.ID); !strings.Contains(why, "Pool openai is paused. To start its jobs: llmguard queue resume openai") {
+	if why := s.run("why", waits.ID); !strings.Contains(why, "Pool openai is paused.\n") || !strings.Contains(why, " queue resume openai ") {
 		t.Errorf("why says %s", why)
 	}
 	s.run("queue", "resume", "openai")

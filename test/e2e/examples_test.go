@@ -31,8 +31,9 @@ var notRun = []struct{ pattern, reason string }{
 	{`batch (cancel|fetch) batch_`, "needs a batch that is under way, or has ended"},
 	{`limits requests (get|approve|deny)`, "needs a request of a caller for more of a limit"},
 	{`s3://finance`, "writes to a bucket that is the reader's"},
-	{`--subject \S*(project|session)|--filter .run=|^llmguard usage (focus )?--.*label:(project|session)`, "needs labels in the configuration of the process"},
-	{`users update .*--group research|brakes (release|stop) `, "needs groups, and brakes that fired, in the configuration of the process"},
+	{`--subject \S*session|--filter .run=|^llmguard usage (focus )?--.*label:session`, "needs labels in the configuration of the process"},
+	{`users update .*--group research|brakes (release|stop) |why brake:`, "needs groups, and brakes that fired, in the configuration of the process"},
+	{`--plan (free|pro)`, "needs plans in the configuration of the process"},
 	{`config reload( --all)?$`, "needs a process that was started with a configuration file"},
 	{`^llmguard jobs replay job_`, "needs a dead letter"},
 	{`usage reconcile (charge|drop)`, "needs a call whose end came too late to be charged"},
@@ -323,7 +324,7 @@ func startExamples(t *testing.T) *exampleDesk {
 	const embedding = `{"custom_id":"a","method":"POST","url":"/v1/embeddings","body":{"model":"text-embedding-3-small","input":"hi"}}` + "\n"
 	request := `{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"gpt-4o-mini","max_tokens":20,"messages":[{"role":"user","content":"hi"}]}}` + "\n"
 	for name, text := range map[string]string{
-		"llmguard.yaml": string(config) + "\nprices_file: prices.yaml\nlabels: [{name: project, from: [header X-Project, key], usage: true}]\n", "prices.yaml": "[]\n", "new.yaml": string(config), "stricter.yaml": string(config), "in.jsonl": request, "prompts.jsonl": request, "admin-key.txt": said["admin key"] + "\n",
+		"llmguard.yaml": string(config) + "\nprices_file: prices.yaml\n", "prices.yaml": "[]\n", "new.yaml": string(config), "stricter.yaml": string(config), "in.jsonl": request, "prompts.jsonl": request, "admin-key.txt": said["admin key"] + "\n",
 		"example-orgs.yaml": exampleOrgs, "prices.csv": "model,provider,input,output\ngpt-4o,openai,2.5,10.5\n", "orgs.yaml": "orgs: [{id: acme, users: [{id: alice}]}]\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

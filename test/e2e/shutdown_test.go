@@ -32,7 +32,7 @@ func TestShutdown(t *testing.T) {
 // calls a status, streams an error event.
 func TestShutdownWaiting(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, fakeprovider.Options{}, simple("[{name: small, subject: user, amount: $0.0006, window: 200s}]")+"queue: {keep_alive: 200ms}\n")
+	s := newStack(t, fakeprovider.Options{}, simple("[{name: small, subject: user, amount: $0.0006, window: 100s}]")+"queue: {keep_alive: 200ms}\n")
 	s.fake.Script(func(*fakeprovider.Request) fakeprovider.Behaviour { return fakeprovider.Behaviour{Fill: true} })
 	p := s.proxy()
 	s.worker()

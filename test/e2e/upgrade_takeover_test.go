@@ -261,7 +261,7 @@ var (
 	// keyForms match the keys that may remain when all work has ended.
 	keyForms = regexp.MustCompile(`^(asynq:.*|lg:(epoch|files:store|orgs|ledger-orgs|pools|seen|processes|\{(` +
 		`[a-z]+\}:(batches:\w+|cost:\w+|done:\d+|endedbatches|epoch|file:[\w-]+|files:\w+|filesizes|holds|leases|jobs(:\w+)?|kept:\w+|l:.*|ledger|once:\w+|` +
-		`openbatches(:\w+)?|owned:\w+|shadow_since|(sums|refusals)(-by-hour)?:\d+|refusals-of:\w+|` +
+		`openbatches(:\w+)?|owned:\w+|shadow_since|(sums|refusals)(-by-hour)?:\d+|refusals-of:\w+|refused|refused-at|` +
 		`claimed|claims|due|fair|proc:\w+|quota|slots|size|ended|dead|(orgs|users|wait):(async|batch|interactive)|shut|parked|probes|present|cancels|turns|job:\w+|weights:.*)|` +
 		`cap:deployment\}:(done:\d+|epoch|holds|leases|l:.*)|batch_\w+\}:(batch|lines|chunks)|batches\}:open|capacity\}:(ends|entries|sums)|` +
 		`files\}:due|console:\}:.*|calib\}:.*|identity:\}:\w+|\w+\}:out:\d+))|.*servers.*)$`)

@@ -158,6 +158,7 @@ var otherSteps = []step{
 	{200, "DELETE", "/session", "/session", "", ""},
 	{200, "GET", "/self", "/self", "", ""},
 	{400, "POST", "/config/reload", "/config/reload", "", ""}, // this process has no configuration file
+	{200, "POST", "/config/reload/all", "/config/reload/all", "", ""},
 	{200, "GET", "/openapi.json", "/openapi.json", "", ""},
 }
 
@@ -184,6 +185,7 @@ var workSteps = []step{
 	{404, "GET", "/why/{id}", "/why/nobody", "", ""},
 	{200, "GET", "/refusals", "/refusals?org=acme&by=hour&from=2026-11-01T00:00:00Z&to=2026-11-02T00:00:00Z", "", ""},
 	{400, "GET", "/refusals", "/refusals?by=minute", "", ""},
+	{200, "GET", "/refusals/calls", "/refusals/calls?org=acme&limit=5", "", ""},
 	{200, "GET", "/spend", "/spend?org=acme&by=user,label:run&filter=cost%3E0", "", ""},
 	{400, "GET", "/spend", "/spend?by=nothing", "", ""},
 	{200, "GET", org + "/calls", "/orgs/acme/calls?filter=status%3E=200&limit=2", "", ""},
