@@ -40,6 +40,7 @@ type Plan struct {
 	Fingerprint string
 
 	unseen  bool          // a member of the request may cause hidden output
+	hides   bool          // see Batched.Hides
 	without string        // tools that were left out of the request
 	instead string        // the model the caller named, if a cheaper one serves the call
 	sent    *wire.Request // what the provider is sent: Request, or its translation

@@ -53,8 +53,11 @@ type Batched struct {
 	Most    int64  `json:"most"` // nano-USD held
 	At      int64  `json:"at"`   // Unix seconds of its price
 	Store   bool   `json:"store,omitempty"`
-	// LongCache means it requested cache writes of an hour.
+	// Caches means it requested cache writes, and LongCache writes of an hour.
+	Caches    bool `json:"caches,omitempty"`
 	LongCache bool `json:"long_cache,omitempty"`
+	// Hides means it may be billed for output that its answer does not show.
+	Hides bool `json:"hides,omitempty"`
 	// WebSearch means it requested a search. Tools are the types of tools that the provider runs, and Calls bounds
 	// their calls; -1: not bounded.
 	WebSearch bool     `json:"web_search,omitempty"`
@@ -87,7 +90,7 @@ func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, li
 	b := Batched{
 		ID: id, Attempt: attempt, Tier: p.Request.ServiceTier, Region: p.terms.Region,
 		Input: p.Input, Output: p.Output, Most: int64(p.Max.Cost), At: p.at.Unix(), Store: p.Request.Store,
-		LongCache: p.Request.LongCache,
+		Caches: p.Request.Caches, LongCache: p.Request.LongCache, Hides: p.hidesOutput() || len(p.passes) > 0,
 		WebSearch: p.Request.WebSearch, Tools: p.Request.BuiltinTools, Calls: p.Request.MaxToolCalls,
 		Provider: p.Target.Provider.ID, Model: p.Request.Model, Upstream: p.Target.Model,
 		Endpoint: p.Request.Endpoint, Labels: p.Caller.Labels,
@@ -206,9 +209,10 @@ func (bs *Batches) call(ctx context.Context, c Caller, end *BatchedEnd) (*Call, 
 	}
 	plan := &Plan{
 		Caller: c, Target: target, Price: price, free: free, Input: end.Input, Output: end.Output, at: at,
+		hides: end.Hides,
 		Request: &wire.Request{
-			Endpoint: end.Endpoint, Model: end.Model, Store: end.Store, LongCache: end.LongCache,
-			WebSearch: end.WebSearch, BuiltinTools: end.Tools, MaxToolCalls: end.Calls,
+			Endpoint: end.Endpoint, Model: end.Model, Store: end.Store, Caches: end.Caches,
+			LongCache: end.LongCache, WebSearch: end.WebSearch, BuiltinTools: end.Tools, MaxToolCalls: end.Calls,
 		},
 		Max:   budget.Amounts{Cost: pricing.Nano(end.Most), Tokens: end.Input + end.Output},
 		terms: pricing.Terms{ServiceTier: end.Tier, Region: end.Region, ProjectTier: p.ServiceTier, At: at, Batch: true},

@@ -23,7 +23,7 @@ var visible = []string{
 // stream: reasoning, speech, images, rejected predictions, answers that were not the best.
 func (p *Plan) hidesOutput() bool {
 	r := p.Request
-	if r.Creation != nil {
+	if r.Creation != nil || p.hides {
 		return true
 	}
 	if p.sent.Endpoint.Traits().Messages {

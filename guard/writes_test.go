@@ -1,11 +1,8 @@
 package guard
 
 import (
-	"encoding/json"
 	"testing"
-	"time"
 
-	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -61,22 +58,7 @@ func TestBatchedCacheWriteTime(t *testing.T) {
 	for control, hour := range map[string]int64{`{"type":"ephemeral","ttl":"1h"}`: 100, `{"type":"ephemeral"}`: 0} {
 		r := writesRig(t, &vendor{})
 		p := r.plan(`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":` + control + `}]}]}`)
-		b, err := r.guard.Batches.Hold(t.Context(), p, wire.NewCallID(), 1, time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		kept, err := json.Marshal(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		again := Batched{Provider: b.Provider, Model: b.Model, Upstream: b.Upstream, Endpoint: b.Endpoint}
-		if err = json.Unmarshal(kept, &again); err != nil {
-			t.Fatal(err)
-		}
-		c, err := r.guard.Batches.call(t.Context(), r.caller(), &BatchedEnd{Batched: again, Status: 200, Body: []byte(answer)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := r.batched(p, answer)
 		if u := c.Result.Usage; u.CacheWrite1h != hour || u.CacheWrite != 100-hour {
 			t.Errorf("%s: %+v", control, u)
 		}
