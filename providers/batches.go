@@ -73,8 +73,11 @@ func (e *APIError) Error() string {
 // refused.
 func Certain(err error) bool {
 	var refused *APIError
+	if errors.As(err, &refused) {
+		return refused.Status < 500 || refused.Status == wire.StatusOverloaded
+	}
 	var unsent *SendError
-	return errors.As(err, &refused) && refused.Status < 500 || errors.As(err, &unsent) && !unsent.Sent
+	return errors.As(err, &unsent) && !unsent.Sent
 }
 
 // sendBatch is a dialect.BatchClient. An answer without success is an *APIError.

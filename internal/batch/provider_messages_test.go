@@ -237,6 +237,66 @@ func TestMessagesOtherParts(t *testing.T) {
 	}
 }
 
+// TestMessagesOverloaded: after a creation that an overloaded provider refused, a part does not wait for another
+// client's batch of the same size.
+func TestMessagesOverloaded(t *testing.T) {
+	t.Parallel()
+	r := newHandover(t, purse)
+	var creations atomic.Int64
+	release := make(chan struct{})
+	end := sync.OnceFunc(func() { close(release) })
+	defer end()
+	r.fake.Script(func(q *fakeprovider.Request) fakeprovider.Behaviour {
+		switch {
+		case q.Path == "/v1/messages" && creations.Load() < 2:
+			redistest.Came(t, release)
+		case strings.Contains(string(q.Body), "of another client"):
+		case q.Path == anthropicForm.creation && q.Method == http.MethodPost && creations.Add(1) == 1:
+			return fakeprovider.Behaviour{Status: wire.StatusOverloaded}
+		}
+		return fakeprovider.Behaviour{}
+	})
+	r.elsewhere(10)
+	r.runner(r.handover())
+	b := r.create(r.upload(anthropicForm.lines(10)), wire.Messages)
+	redistest.Eventually(t, "the part was created again", func() bool { return creations.Load() == 2 })
+	if other := r.fake.Batches()[0]; other.Status != "in_progress" {
+		t.Errorf("the other client's batch is %s", other.Status)
+	}
+	end()
+	if output, _ := r.results(r.ended(b.ID)); len(output) != 10 {
+		t.Errorf("%d results", len(output))
+	}
+}
+
+// TestMessagesCancelOverloaded: a cancellation that an overloaded provider refused is repeated.
+func TestMessagesCancelOverloaded(t *testing.T) {
+	t.Parallel()
+	r := newHandover(t, purse)
+	var cancels atomic.Int64
+	release := make(chan struct{})
+	end := sync.OnceFunc(func() { close(release) })
+	defer end()
+	r.fake.Script(func(q *fakeprovider.Request) fakeprovider.Behaviour {
+		switch {
+		case q.Path == "/v1/messages":
+			redistest.Came(t, release)
+		case strings.HasSuffix(q.Path, "/cancel") && cancels.Add(1) == 1:
+			return fakeprovider.Behaviour{Status: wire.StatusOverloaded}
+		}
+		return fakeprovider.Behaviour{}
+	})
+	r.runner(r.handover())
+	b := r.create(r.upload(anthropicForm.lines(10)), wire.Messages)
+	redistest.Eventually(t, "the batch was created", func() bool { return len(r.fake.Batches()) > 0 })
+	if _, err := r.store.Cancel(t.Context(), "acme", "alice", b.ID); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "the batch was cancelled again", func() bool { return cancels.Load() == 2 })
+	end()
+	r.ended(b.ID)
+}
+
 // TestMessagesBetas: the betas of a batch reach the provider, whoever runs its lines.
 func TestMessagesBetas(t *testing.T) {
 	t.Parallel()

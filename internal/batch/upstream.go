@@ -99,9 +99,8 @@ func (pp *providerParts) refusedPart(ctx context.Context, p *part, err error) er
 	switch {
 	case !errors.As(err, &refused): // the provider was not reached
 		p.later(pp.r.opts.Poll)
-	case refused.Status == http.StatusTooManyRequests || refused.Status == http.StatusRequestTimeout ||
-		// 401 and 403 are for the operator to fix
-		refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden:
+	// 401 and 403 are for the operator to fix
+	case busy(refused), refused.Status == http.StatusUnauthorized, refused.Status == http.StatusForbidden:
 		p.later(max(refused.RetryAfter, pp.r.opts.Poll))
 	default:
 		p.State, p.End = partEnded, string(Failed)
@@ -110,6 +109,25 @@ func (pp *providerParts) refusedPart(ctx context.Context, p *part, err error) er
 	pp.r.log.WarnContext(ctx, "provider refused a part of a batch", "batch", pp.turn.b.ID, "part", p.N, "err",
 		err)
 	return pp.writePart(ctx, p)
+}
+
+// busy reports whether the same request may be executed later.
+func busy(refused *providers.APIError) bool {
+	switch refused.Status {
+	case http.StatusTooManyRequests, http.StatusRequestTimeout, wire.StatusOverloaded:
+		return true
+	}
+	return false
+}
+
+// cancel requests the end of a batch. A refusal is no error, because the batch may have ended.
+func cancel(ctx context.Context, api providers.Batches, id string) error {
+	err := api.Cancel(ctx, id)
+	refused, ok := errors.AsType[*providers.APIError](err)
+	if ok && providers.Certain(err) && !busy(refused) {
+		return nil
+	}
+	return err
 }
 
 // makeBatch creates a batch from the part's file after making sure that there is none. A
@@ -124,7 +142,7 @@ func (pp *providerParts) makeBatch(ctx context.Context, api providers.Batches, p
 		}
 		if len(ids) > 0 {
 			for _, id := range ids[1:] {
-				if err := api.Cancel(ctx, id); err != nil && !providers.Certain(err) {
+				if err := cancel(ctx, api, id); err != nil {
 					return err
 				}
 			}
@@ -183,7 +201,7 @@ func (pp *providerParts) made(ctx context.Context, p *part, id string) error {
 // ending, it is cancelled first.
 func (pp *providerParts) poll(ctx context.Context, api providers.Batches, p *part, ending bool) (bool, error) {
 	if ending && !p.Cancelled {
-		if err := api.Cancel(ctx, p.Job); err != nil && !providers.Certain(err) {
+		if err := cancel(ctx, api, p.Job); err != nil {
 			return false, err
 		}
 		p.Cancelled = true
