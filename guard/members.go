@@ -19,8 +19,9 @@ func (p *Plan) accept() error {
 	if r.Endpoint.Traits().Messages && provider.Wire(r.Endpoint) != r.Endpoint {
 		return nil // a translation leaves them out
 	}
+	judges := provider.Strict && provider.Dialect.Forwards("Anthropic-Beta")
 	for _, name := range r.Betas {
-		if provider.Strict && !wire.KnownBeta(name) && !provider.Allows(name) {
+		if judges && !wire.KnownBeta(name) && !provider.Allows(name) {
 			return wire.BadRequest("anthropic-beta", "unknown_parameter", "Unknown beta: '%.64s'. Its cost is unknown. Remove "+
 				"it from anthropic-beta, or ask an operator to add it to allow_fields of the provider %q", name, provider.ID)
 		}

@@ -279,6 +279,36 @@ func TestUnknownMembersOfMessages(t *testing.T) {
 	}
 }
 
+// TestStrictBetas: a strict provider refuses an unknown beta on every endpoint, but not if its dialect does not forward
+// betas.
+func TestStrictBetas(t *testing.T) {
+	r := newRig(t)
+	refused := func(model string) bool {
+		t.Helper()
+		for _, p := range r.guard.Policy().Providers.All() {
+			p.Strict = true
+		}
+		req, err := wire.Scan(wire.ChatCompletions, []byte(prompt(model, "hi", `"max_tokens":5`)), wire.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Betas = []string{"free-lunch-2027-01-01"}
+		_, err = r.guard.Plans.Prepare(r.caller(), req)
+		var e *wire.Error
+		if err != nil && (!errors.As(err, &e) || e.Param != "anthropic-beta") {
+			t.Fatal(err)
+		}
+		return err != nil
+	}
+	if refused("gpt-4o") {
+		t.Error("OpenAI's dialect, which sends no betas, refuses one")
+	}
+	r.moveToClaude(providers.Pool{ID: "claude"})
+	if !refused("claude-opus-4-8") {
+		t.Error("Anthropic's dialect accepts an unknown beta")
+	}
+}
+
 // TestPassesAreBounded: what no member bounds is refused, and models that the key may not use cannot be named.
 func TestPassesAreBounded(t *testing.T) {
 	r := claudeRig(t)
