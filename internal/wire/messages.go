@@ -284,7 +284,7 @@ func init() { // blocks contain blocks
 		"context":       readText("messages[].content[].context", KindContent),
 		"file_id":       readBlockFile,
 		"tool":          readToolChange,
-		"tool_changes":  func(s *scanner) error { return readBlocks(s, "messages[].content[].tool_changes") },
+		"tool_changes":  readToolChanges,
 		"cache_control": readCacheControl,
 
 		"id":          nil,
@@ -324,8 +324,23 @@ func readBlockFile(s *scanner) error {
 
 var toolChangeFields = newFields(map[string]reader{"definition": readInlineTool}, nil)
 
-// readToolChange reads which tool a block adds or removes. It may define one that tools do not contain.
+// readToolChanges reads the blocks of tool changes that a summary contains.
+func readToolChanges(s *scanner) error {
+	switch s.peek() {
+	case '{':
+		return readBlock(s, "messages[].content[].tool_changes")
+	case '[':
+		return s.array(func(int) error { return readToolChanges(s) })
+	}
+	return readOther(s, []byte("tool_changes"))
+}
+
+// readToolChange reads which tool a block adds or removes. It may define one that tools do not contain. Blocks of other
+// types may have a member of the same name.
 func readToolChange(s *scanner) error {
+	if s.peek() != '{' {
+		return readOther(s, []byte("tool"))
+	}
 	start := s.pos
 	err := s.members("messages[].content[].tool", toolChangeFields)
 	s.req.texts = append(s.req.texts, Text{KindOther, Span{start, s.pos}})
@@ -333,9 +348,10 @@ func readToolChange(s *scanner) error {
 }
 
 func readInlineTool(s *scanner) error {
-	s.remote = true // the max_uses in tools do not bound it
 	s.tool = tool{uses: -1, limit: -1}
 	err := s.members("messages[].content[].tool.definition", claudeToolFields)
+	_, own := toolsetOf(s.tool.kind)
+	s.remote = s.remote || !own // the max_uses in tools do not bound it
 	s.noteClaudeTool()
 	return err
 }

@@ -116,7 +116,8 @@ func TestScanMessagesCosts(t *testing.T) {
 	}
 }
 
-// TestInlineTools: tools that a conversation defines count as those in tools.
+// TestInlineTools: tools that a conversation defines count as those in tools; if the provider runs them, the max_uses
+// in tools do not bound its calls.
 func TestInlineTools(t *testing.T) {
 	const (
 		limited = `,"tools":[{"type":"web_search_20250305","name":"w","max_uses":3}]`
@@ -130,6 +131,9 @@ func TestInlineTools(t *testing.T) {
 		`{"type":"tool_removal","tool":null}`:                                   nil,
 		`{"type":"compaction","content":null,"tool_changes":[` + added + `]}`:   {"web_fetch_20260209"},
 		`{"type":"compaction","content":"c","tool_changes":null}`:               nil,
+		`{"type":"compaction","content":"c","tool_changes":["x",5]}`:            nil,
+		`{"type":"compaction","content":"c","tool_changes":true}`:               nil,
+		`{"type":"tool_use","tool":"mine"},{"type":"tool_use","tool":["x"]}`:    nil,
 		`{"type":"text","text":"x"},` + added + `,{"type":"text","text":"web"}`: {"web_fetch_20260209"},
 	} {
 		turns := `"messages":[{"role":"user","content":[` + block + `]}]`
@@ -144,10 +148,30 @@ func TestInlineTools(t *testing.T) {
 				continue
 			}
 			got := slices.Sorted(slices.Values(r.BuiltinTools))
-			if want := slices.Concat(provided, more); !slices.Equal(got, want) || len(provided) > 0 && r.MaxToolCalls != -1 {
-				t.Errorf("%s: the provider runs %v, at most %d calls; want %v without a bound", body, got, r.MaxToolCalls, want)
+			most := int64(-1)
+			if len(provided) == 0 && more != nil {
+				most = 3
+			}
+			if want := slices.Concat(provided, more); !slices.Equal(got, want) || r.MaxToolCalls != most {
+				t.Errorf("%s: the provider runs %v, at most %d calls; want %v, at most %d", body, got, r.MaxToolCalls, want, most)
 			}
 		}
+	}
+}
+
+// TestNoToolChange: members of the same names that are no tool changes are text of the prompt.
+func TestNoToolChange(t *testing.T) {
+	body := []byte(`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"new","tool":"mine","tool_changes":["x",5,"y"]}]}]}`)
+	r, err := Scan(Messages, body, Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, text := range r.Messages[0].Texts {
+		got = append(got, string(body[text.Span.Start:text.Span.End]))
+	}
+	if want := []string{`"mine"`, `"x"`, `"y"`}; !slices.Equal(got, want) {
+		t.Errorf("got texts %q, want %q", got, want)
 	}
 }
 
