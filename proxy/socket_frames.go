@@ -47,7 +47,7 @@ type frame struct {
 	header http.Header
 	status int
 	events wire.Events
-	room   spool.Room  // memory for an incomplete event
+	room   spool.Room  // memory for an incomplete event, and the last one
 	plain  *spool.Copy // an answer that is no stream
 	turn   *turn       // that the answer completes
 	end    []byte      // last event of the answer, sent when its cost is known
@@ -98,7 +98,7 @@ func (f *frame) Write(p []byte) (int, error) {
 		f.err = f.events.Feed(p)
 	}
 	if f.err == nil {
-		f.err = f.room.Resize(f.ctx, f.events.Held())
+		f.err = f.room.Resize(f.ctx, f.events.Held()+len(f.end))
 	}
 	for f.err == nil {
 		event, ok := f.events.Next()
@@ -124,13 +124,20 @@ func (f *frame) pass(data []byte) error {
 		f.turn.add(wire.InputItem(e.Item))
 	case e.Kind == "response.completed", e.Kind == "response.incomplete":
 		f.turn.id = responses.ItemID(e.Response)
-		f.end = bytes.Clone(data)
-		return nil
+		return f.keep(data)
 	case e.Kind == "response.failed":
-		f.end = bytes.Clone(data)
-		return nil
+		return f.keep(data)
 	}
 	return f.send(data)
+}
+
+// keep copies the last event, which finish sends.
+func (f *frame) keep(data []byte) error {
+	err := f.room.Resize(f.ctx, f.events.Held()+len(data))
+	if err == nil {
+		f.end = bytes.Clone(data)
+	}
+	return err
 }
 
 // keepAlive pings the client, and sends it an event of no meaning, because Codex gives a call up that gets no event
@@ -163,6 +170,9 @@ func (f *frame) finish() int {
 	}
 	if f.end != nil && f.err == nil {
 		f.err = f.send(reporting(f.end, f.header))
+	}
+	if f.err != nil {
+		return 0
 	}
 	if _, whole := f.turn.items.Bytes(); whole && f.turn.id != "" {
 		f.last, f.turn = f.turn, f.last

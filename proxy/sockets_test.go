@@ -19,6 +19,7 @@ import (
 	"github.com/llmguard/llmguard/internal/fakeprovider"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/spool"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -424,4 +425,34 @@ func TestSocketBounds(t *testing.T) {
 	r.records(7) // all are closed
 	r.proxy.sockets.idle = 10 * time.Millisecond
 	r.socket().closes(websocket.StatusNormalClosure)
+}
+
+// TestSocketLastEvent: the copy of the last event counts as memory of the org until it is sent, and without memory for it
+// the answer is incomplete.
+func TestSocketLastEvent(t *testing.T) {
+	const size = 200_000
+	event := `data: {"type":"response.completed","response":{"id":"resp_1","text":"` + strings.Repeat("x", size) + `"}}` + "\n\n"
+	for memory, fits := range map[int64]bool{1 << 20: true, size * 3 / 2: false} {
+		space := spool.New(spool.Options{Memory: memory})
+		r := newRig(t, queue.Pool{}, func(o *Options) { o.Spool = space })
+		s := &socket{socketHandler: r.proxy.sockets, ctx: t.Context(), org: "acme", last: &turn{items: space.Memory.Copy("", 0)}}
+		f := s.frame(&wire.CreateEvent{Stores: true})
+		f.room = space.Room("acme", 0)
+		f.Header().Set("Content-Type", "text/event-stream")
+		f.WriteHeader(http.StatusOK)
+		_, err := f.Write([]byte(event))
+		if err == nil {
+			_, err = f.Write([]byte("data: [DONE]\n\n"))
+		}
+		if used := space.Memory.Used(); (err == nil) != fits || fits && used < size-spool.SmallEvent {
+			t.Errorf("with %d bytes of memory: %v, %d in use", memory, err, used)
+		}
+		if !fits && f.finish() != 0 {
+			t.Error("an answer without its last event is complete")
+		}
+		f.close()
+		if used := space.Memory.Used(); used != 0 {
+			t.Errorf("%d bytes remain in use", used)
+		}
+	}
 }
