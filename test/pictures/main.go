@@ -129,7 +129,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// terminal runs `llmguard top` in tmux and draws its screen.
+// terminal runs `llmguard top` in tmux, and draws its screen while the user of the runaway program is being stopped.
 func (d *demo) terminal(ctx context.Context, file string) error {
 	tmux := func(args ...string) ([]byte, error) {
 		args = append([]string{"-S", filepath.Join(d.tmp, "tmux"), "-f", os.DevNull}, args...)
@@ -141,10 +141,13 @@ func (d *demo) terminal(ctx context.Context, file string) error {
 	}
 	defer func() { _, _ = tmux("kill-server") }()
 	sleep(ctx, 3*time.Second)
-	if _, err := tmux("send-keys", "2", "Down"); err != nil { // the users tab; the first row is not covered by the cursor
-		return fmt.Errorf("tmux: %w", err)
+	// The first of the users tab is the runaway program. Its user is disabled, up to the question.
+	for _, keys := range [][]string{{"2", "d"}, {"-l", "runaway loop"}, {"Enter"}} {
+		if _, err := tmux(append([]string{"send-keys"}, keys...)...); err != nil {
+			return fmt.Errorf("tmux: %w", err)
+		}
+		sleep(ctx, 2*time.Second)
 	}
-	sleep(ctx, 3*time.Second)
 	screen, err := tmux("capture-pane", "-e", "-p")
 	if err != nil {
 		return fmt.Errorf("tmux: %w", err)
@@ -152,7 +155,7 @@ func (d *demo) terminal(ctx context.Context, file string) error {
 	return os.WriteFile(file, terminalSVG(string(screen)), 0o644)
 }
 
-// console signs in and takes a screenshot of the page of the org with the runaway program.
+// console signs in and takes a screenshot of the overview, which begins with the runaway program.
 func (d *demo) console(ctx context.Context, out string) error {
 	page, end, err := browser(ctx)
 	if err != nil {
@@ -167,10 +170,7 @@ func (d *demo) console(ctx context.Context, out string) error {
 			return fmt.Errorf("signing in to the console: %w", err)
 		}
 	}
-	if _, err := chromedp.Run(page, chromedp.Navigate(d.site+"orgs/research")); err != nil {
-		return err
-	}
-	sleep(ctx, 3*time.Second) // until the charts are drawn
+	sleep(ctx, 25*time.Second) // until the incidents are found and the page has refreshed
 	image, err := chromedp.Run(page, chromedp.CaptureScreenshot())
 	if err != nil {
 		return err
