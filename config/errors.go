@@ -115,7 +115,7 @@ func caret(source string, column, width int) string {
 // even misspelled ones, and texts in the format of keys or of passwords in URLs.
 var (
 	secretField = regexp.MustCompile(`(?i)[a-z_-]*(?:secret|pas+[a-z]*d|passw|api_?k|token|authorization)[a-z_-]*["']?\s*:\s+["']?`)
-	secretText  = regexp.MustCompile(`\b(?:sk|gsk|lg_live|lg_admin|lg_test|whsec)[-_][\w+/=-]{8,}`)
+	secretText  = regexp.MustCompile(`\b(?:sk|gsk|lg_[a-z]+|whsec)[-_][\w+/=-]{8,}`)
 	secretList  = regexp.MustCompile(`(?i)((?:secrets?|pas+[a-z]*d|api_?k[a-z]*)["']?\s*:\s+\[)[^\]{]+`)
 	chatURL     = regexp.MustCompile(`(\bhooks\.slack\.com/)[^\s"'},]+`)
 	urlPassword = regexp.MustCompile(`(://[^\s:/@]*:)[^\s/@]+@`)

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
 // gather reads arguments and flags.
@@ -26,11 +27,11 @@ func (o *operated) gather(c *cobra.Command, given, args []string) error {
 	for name, value := range o.command.Fixed {
 		o.sent[name] = value
 	}
+	if slices.ContainsFunc(given, keys.Looks) {
+		return misused("this is a key itself; name it by its id, which `llmguard keys list` shows")
+	}
 	for i, arg := range args[:min(len(args), len(given))] {
 		name, value := argumentName(o.op, arg), given[i]
-		if strings.HasPrefix(value, "lg_live_") || strings.HasPrefix(value, "lg_admin_") {
-			return misused("this is a key itself; name it by its id, which `llmguard keys list` shows")
-		}
 		if strings.HasSuffix(arg, "...") {
 			o.args = given[i:]
 			if strings.Contains(arg, "=") {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
 // plausible are valid values for required flags.
@@ -230,6 +232,20 @@ func TestStoreUnavailable(t *testing.T) {
 // network error.
 func TestKeyWithLineBreak(t *testing.T) {
 	refuses(t, "the administrator's key", "orgs", "list", "--admin-url", "http://127.0.0.1:1", "--admin-key", "lg_admin_x\n")
+}
+
+// TestKeyInPlaceOfItsID: a key of any class, whole or not, at any place in the arguments is refused before it is sent,
+// and not repeated.
+func TestKeyInPlaceOfItsID(t *testing.T) {
+	for _, class := range []keys.Class{keys.Live, keys.Admin, keys.Test, keys.Run} {
+		key := keys.New(class)
+		for _, line := range []string{"keys get --org acme " + key, "why " + key, "why " + key[:20], "jobs cancel job_1 " + key} {
+			_, notes, code := llmguard(t, append(strings.Fields(line), "--admin-url", "http://127.0.0.1:1", "--admin-key", keys.New(keys.Admin))...)
+			if code == 0 || !strings.Contains(notes, "this is a key itself") || strings.Contains(notes, key[:20]) {
+				t.Errorf("%s: exit code %d, %s; want a refusal without the key", line, code, notes)
+			}
+		}
+	}
 }
 
 // TestOutNamesTheFile: the error for an unwritable file names it as the user did.

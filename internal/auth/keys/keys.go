@@ -151,6 +151,13 @@ func Last4(text string) string {
 
 func (c Class) known() bool { return c == Live || c == Admin || c == Test || c == Run }
 
+// Looks reports whether a text begins like a key of any class, whole or not: it may be a secret.
+func Looks(text string) bool {
+	rest, ok := strings.CutPrefix(text, scheme)
+	name, _, more := strings.Cut(rest, "_")
+	return ok && more && Class(name).known()
+}
+
 // random returns n characters of the alphabet, each equally likely: it discards bytes of 248
 // and above, because 248 = 4 x 62.
 func random(n int) string {
