@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -34,11 +35,22 @@ const (
 func (f *fresh[T]) load(ctx context.Context) (value T, at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return f.await(ctx)
+	return f.wait(ctx)
 }
 
-// await is load that waits until ctx ends.
+// errUnread means that there is no value yet.
+var errUnread = errors.New("the value could not be read in time")
+
+// await is load that waits until ctx ends. Without a value it returns an error.
 func (f *fresh[T]) await(ctx context.Context) (value T, at time.Time, err error) {
+	value, at, err = f.wait(ctx)
+	if err == nil && at.IsZero() {
+		err = errUnread
+	}
+	return value, at, err
+}
+
+func (f *fresh[T]) wait(ctx context.Context) (value T, at time.Time, err error) {
 	f.mu.Lock()
 	if f.getting == nil && time.Since(f.at) > f.life() {
 		f.getting = make(chan struct{})

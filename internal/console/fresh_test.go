@@ -2,15 +2,24 @@ package console
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/figures"
+	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/queue"
 )
 
 // TestAnOldValueIsReadAgainBeforeItIsShown: the first view after a pause shows the current
@@ -64,6 +73,63 @@ func TestAPanicIsAnError(t *testing.T) {
 	f := &fresh[int]{age: time.Second, get: func(context.Context) (int, error) { panic("a bug") }}
 	if _, at, err := f.await(t.Context()); !at.IsZero() || err == nil || !strings.Contains(err.Error(), "a bug") {
 		t.Errorf("got a value of %s and %v, want none, and the panic", at, err)
+	}
+}
+
+// TestAValueThatIsNotReadInTimeIsAnError: who needs the value does not get a zero one without an error; a page that
+// shows what there is does.
+func TestAValueThatIsNotReadInTimeIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fresh[*int]{age: time.Second, get: func(context.Context) (*int, error) {
+			time.Sleep(time.Minute)
+			return new(int), nil
+		}}
+		if v, at, err := f.load(t.Context()); v != nil || !at.IsZero() || err != nil {
+			t.Errorf("a page: got %v of %s and %v, want no value and no error", v, at, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if v, _, err := f.await(ctx); v != nil || err == nil {
+			t.Errorf("got %v and %v, want no value and an error", v, err)
+		}
+		time.Sleep(time.Hour)
+	})
+}
+
+// TestOldIncidentsAreShownWithTheirTime: incidents that take long to find are found rarely, and the overview shows the
+// last ones meanwhile.
+func TestOldIncidentsAreShownWithTheirTime(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c, err := New(Options{
+		API:     http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"data":[]}`)) }),
+		Tenants: func() settings.Set { return settings.Set{} }, Policy: func() *guard.Policy { return &guard.Policy{} },
+		Budget: budget.New(redistest.DB(rdb), budget.Options{}), Pools: func() []queue.Pool { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := c.sessions.begin("k")
+	page := func(age time.Duration, found ...*incident) string {
+		c.incidents.value, c.incidents.at, c.incidents.took = found, time.Now().Add(-age), time.Hour
+		r := httptest.NewRequest(http.MethodGet, Path, nil)
+		r.AddCookie(&http.Cookie{Name: cookieName, Value: id})
+		w := httptest.NewRecorder()
+		c.ServeHTTP(w, r)
+		return w.Body.String()
+	}
+	odd := &incident{Title: "A thing is odd"}
+	if text := page(0, odd); !strings.Contains(text, "<h2>Needs attention <small>1</small></h2>") {
+		t.Errorf("got %s, want an incident, and no time", text)
+	}
+	for want, found := range map[string][]*incident{
+		"<h2>Needs attention <small>1, as of ":    {odd},
+		"and the deployment were checked, as of ": nil,
+	} {
+		text := page(time.Minute, found...)
+		if want += figures.Clock(c.incidents.at); !strings.Contains(text, want) {
+			t.Errorf("got %s, want %q", text, want)
+		}
 	}
 }
 

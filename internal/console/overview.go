@@ -33,7 +33,8 @@ type overviewView struct {
 	Incidents               []*incident // the most urgent
 	More                    int         // other incidents
 	Stopped                 bool        // all spending
-	Checked                 bool        // incidents were looked for; the first page after a pause may lack them
+	Checked                 time.Time   // when incidents were looked for; zero: the first page after a pause may lack them
+	Old                     bool        // the page says when
 	reading
 }
 
@@ -78,15 +79,13 @@ func (c *Console) overview(v *visit) error {
 	if err != nil {
 		return err
 	}
-	incidents, at, err := c.incidents.load(ctx)
+	incidents, checked, err := c.incidents.load(ctx)
 	if err != nil {
 		c.o.Log.Error("console incidents read failed", "err", err)
 	}
-	view.Checked = time.Since(at) < 2*incidentsAge
-	if view.Checked {
-		shown := min(len(incidents), maxIncidents)
-		view.Incidents, view.More = incidents[:shown], len(incidents)-shown
-	}
+	view.Checked, view.Old = checked, time.Since(checked) > 2*incidentsAge
+	shown := min(len(incidents), maxIncidents)
+	view.Incidents, view.More = incidents[:shown], len(incidents)-shown
 	return v.show("overview", "Overview", view)
 }
 
