@@ -278,7 +278,7 @@ func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 		d.literal(path, n)
 		var err error
 		text, err = d.secret(text)
-		if err != nil && d.optional(path) {
+		if err != nil && d.optional(path, true) {
 			text, err = d.standIn(path, err), nil
 		}
 		if err != nil {
@@ -312,18 +312,19 @@ func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 
 // text returns the text of a scalar node with environment variables expanded.
 func (d *document) text(path string, n ast.Node, v reflect.Value, f field) (string, bool) {
+	secret := v.Type() == reflect.TypeFor[Secret]()
 	switch n := n.(type) {
 	case *ast.StringNode:
-		return d.expand(path, markOf(n), n.Value)
+		return d.expand(path, markOf(n), n.Value, secret)
 	case *ast.LiteralNode:
-		return d.expand(path, d.mistakes.markAt(path), strings.TrimSuffix(n.Value.Value, "\n"))
+		return d.expand(path, d.mistakes.markAt(path), strings.TrimSuffix(n.Value.Value, "\n"), secret)
 	case *ast.NullNode:
 		d.mistakes.failAt(path, "has no value; give it one or remove the line")
 		return "", false
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
 		text := n.GetToken().Value
 		switch {
-		case v.Type() == reflect.TypeFor[Secret]():
+		case secret:
 			d.mistakes.fail(markOf(n), path, "expected text; put the value in quotes")
 			return "", false
 		case v.Kind() == reflect.String && !slices.Contains([]string{"id", "address", "label"}, f.Kind):

@@ -19,7 +19,7 @@ var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // expand expands ${NAME} and ${NAME:-default}. Defaults are not expanded. An empty variable counts
 // as not set.
-func (d *document) expand(path string, at mark, text string) (string, bool) {
+func (d *document) expand(path string, at mark, text string, secret bool) (string, bool) {
 	var b strings.Builder
 	for rest := text; ; {
 		before, after, found := strings.Cut(rest, "$")
@@ -44,7 +44,7 @@ func (d *document) expand(path string, at mark, text string) (string, bool) {
 			}
 			value, err := d.variable(inner)
 			var unset *unsetError
-			if errors.As(err, &unset) && d.optional(path) {
+			if errors.As(err, &unset) && d.optional(path, secret) {
 				return d.standIn(path, err), true
 			}
 			if err != nil {

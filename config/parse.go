@@ -18,13 +18,13 @@ const maxFile = 64 << 20
 
 // Load reads and checks the file at path with the process's environment. If the file could be read
 // but is invalid, the error is of type Errors.
-func Load(path string) (*Config, error) { return load(path, func(string) bool { return false }) }
+func Load(path string) (*Config, error) { return load(path, never) }
 
-// LoadOperator is Load for commands that call no provider: variables and files of secrets that only calls, traces and
-// alerts need may be missing. Config.Unset has them.
+// LoadOperator is Load for commands that call no provider: secrets that only calls, traces and alerts need may be
+// missing in the environment. Config.Unset has them.
 func LoadOperator(path string) (*Config, error) { return load(path, forCalls) }
 
-func load(path string, optional func(path string) bool) (*Config, error) {
+func load(path string, optional func(path string, secret bool) bool) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
@@ -34,10 +34,11 @@ func load(path string, optional func(path string) bool) (*Config, error) {
 	return parseConfig(d, data)
 }
 
-// forCalls reports whether only calls need a value. Operators' commands store or compare others, such as peppers.
-func forCalls(path string) bool {
+// forCalls reports whether only calls need a value. Operators' commands store or compare others, such as peppers and
+// the ids of pools.
+func forCalls(path string, secret bool) bool {
 	section, _, _ := strings.Cut(path, ".")
-	return strings.HasPrefix(section, "providers[") || section == "tracing" || section == "alerts"
+	return secret && (strings.HasPrefix(section, "providers[") || section == "tracing" || section == "alerts")
 }
 
 // Parse reads and checks data. name is the file's name in errors, and getenv looks up environment
@@ -50,7 +51,9 @@ func Parse(name string, data []byte, getenv func(string) (string, bool)) (*Confi
 // default, and files of secrets, may be missing.
 func LoadPolicy(path string) (*Config, error) { return load(path, always) }
 
-func always(string) bool { return true }
+func always(string, bool) bool { return true }
+
+func never(string, bool) bool { return false }
 
 func parseConfig(d *document, data []byte) (*Config, error) {
 	name := d.mistakes.name
@@ -79,7 +82,7 @@ type document struct {
 	getenv   func(string) (string, bool)
 	files    bool // secrets may be in separate files
 	// optional reports whether a value that the environment or a file does not have is replaced by a placeholder.
-	optional func(path string) bool
+	optional func(path string, secret bool) bool
 	anchors  map[string]ast.Node
 	// literals are the paths of secrets whose text is in this file.
 	literals []string
@@ -90,7 +93,7 @@ type document struct {
 func newDocument(name string, getenv func(string) (string, bool)) *document {
 	return &document{
 		mistakes: mistakes{name: name, marks: map[string]mark{}}, getenv: getenv, anchors: map[string]ast.Node{},
-		optional: func(string) bool { return false },
+		optional: never,
 	}
 }
 

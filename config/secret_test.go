@@ -99,3 +99,31 @@ func TestSecretFiles(t *testing.T) {
 	f("file:key", "sk-content\xff", "", "is not text")
 	f("file:key", strings.Repeat("x", maxSecret+1), "", "at most")
 }
+
+// TestOperatorsNeedNoSecretsOfCalls: operators' commands run without the secrets of providers, traces and alerts, and
+// need all other variables, because they store and compare these values.
+func TestOperatorsNeedNoSecretsOfCalls(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "llmguard.yaml")
+	load := func(pool, url string) (*Config, error) {
+		text := fmt.Sprintf(`
+redis: {addresses: ["127.0.0.1:1"]}
+alerts: {url: "${CHAT_NOT_SET}"}
+tracing: {endpoint: "http://127.0.0.1:1", headers: {x-token: "${TOKEN_NOT_SET}"}}
+providers: [{id: p, base_url: "%s", api_key: "${KEY_NOT_SET}", headers: {x-team: "${TEAM_NOT_SET}"}, pools: [{id: %s, models: [gpt-4o]}]}]
+orgs: [{id: acme}]
+`, url, pool)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return LoadOperator(file)
+	}
+	cfg, err := load("main", "https://p.example/v1")
+	if err != nil || len(cfg.Unset) != 4 {
+		t.Errorf("got %v, want no error, and 4 secrets that are not set", err)
+	}
+	for _, one := range [][2]string{{`"${POOL_NOT_SET}"`, "https://p.example/v1"}, {"main", "${URL_NOT_SET}"}} {
+		if _, err := load(one[0], one[1]); err == nil || !strings.Contains(err.Error(), "NOT_SET is not set") {
+			t.Errorf("%s: got %v, want that the variable is not set", one, err)
+		}
+	}
+}
