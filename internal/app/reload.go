@@ -159,7 +159,7 @@ func (a *App) reloadBySignal(ctx context.Context) {
 	}
 }
 
-// process returns a name of this process that no other one has: its role, host and process id.
+// process returns the role, host and id of this process. Another container can have the same ones.
 func (a *App) process() string {
 	host, _ := os.Hostname() // "" if it is unknown
 	if a.callers == nil {

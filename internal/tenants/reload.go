@@ -36,15 +36,17 @@ type Reloaded struct {
 
 // ReloadedProcess is what became of the configuration file in one process.
 type ReloadedProcess struct {
-	// Process is its role, host and process id, such as serve web-1:4711.
+	// Process is its role, host and process id, and a random number: serve web-1:4711-5f0c2a91.
 	Process string    `json:"process"`
 	Result  *Reloaded `json:"result,omitempty"`
 	// Error is why it did not reload and runs with its previous configuration, or that it did not answer.
 	Error string `json:"error,omitempty"`
 }
 
-// FollowReloads calls reload when ReloadAll asks all processes, until ctx is done. name is the name of this one.
+// FollowReloads calls reload when ReloadAll asks all processes, until ctx is done. name is the role, host and id of this
+// one. A random number is added to it, because containers can have the same host and id.
 func (s *Store) FollowReloads(ctx context.Context, name string, reload func(context.Context) (*Reloaded, error)) error {
+	name = fmt.Sprintf("%s-%08x", name, rand.Uint32())
 	sub := s.rdb.Subscribe(ctx, reloadChan)
 	defer sub.Close()
 	go sub.Each(func(m redisconn.Message) {
