@@ -157,7 +157,7 @@ func TestFile(t *testing.T) {
 		"a pool that is partly left":   {pools(`{id: gpt, models: ["gpt-*"]}, {id: more, models: [gpt-4o, o3]}`), nil},
 		"one quota of Claude's tokens": {claude("tpm: 400k"), []string{"warning providers[0].pools[0].tpm: "}},
 		"two quotas of tokens":         {claude("itpm: 400k, otpm: 80k"), nil},
-		"a provider behind another":    {two + bounded, []string{"error providers[1].id: "}},
+		"a provider behind another":    {two + bounded, []string{"warning providers[1].id: "}},
 		"one that an org goes to":      {two + "orgs: [{id: acme, providers: [q], " + limits + "}]\n", nil},
 		"/v1/v1":                       {at("https://api.openai.com/v1/v1/", ""), []string{"warning providers[0].base_url: "}},
 		"a host alone":                 {at("https://api.openai.com", ""), []string{"warning providers[0].base_url: "}},

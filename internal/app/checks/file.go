@@ -60,17 +60,14 @@ func poolsWithoutCalls(_ context.Context, e *examination, r *diagnose.Report) {
 			}
 		}
 		if before := catchAll(e.cfg, i); before != nil {
-			same := slices.Equal(patternsOf(before), patternsOf(&p))
-			r.At(fmt.Sprintf("providers[%d].id", i), levelOf[same],
-				fmt.Sprintf("provider %s gets no calls: provider %s, listed before it, matches all of its models", p.ID, before.ID),
+			r.At(fmt.Sprintf("providers[%d].id", i), diagnose.Warning,
+				fmt.Sprintf("provider %s gets no calls for orgs without their own providers: provider %s, listed before it, "+
+					"matches all of its models", p.ID, before.ID),
 				"Providers are tried in order: name the models of "+before.ID+
 					"'s pools, or set providers of the orgs that are to use "+p.ID+".")
 		}
 	}
 }
-
-// levelOf is the level of a provider without calls, by whether its patterns equal those of an earlier one.
-var levelOf = map[bool]diagnose.Level{false: diagnose.Warning, true: diagnose.Error}
 
 // mergedQuotas looks for pools with one quota of tokens at providers with separate ones.
 func mergedQuotas(_ context.Context, e *examination, r *diagnose.Report) {
