@@ -87,22 +87,38 @@ func (c Cause) Public() string {
 	return string(c)
 }
 
-var causeTexts = map[string]string{
-	CauseLimit:    "The limit %q had no capacity for the call.",
-	CauseCap:      "The spend cap %q, which several orgs share, had no capacity for the call.",
-	CauseRequests: "The limit on requests %q was reached.",
-	CauseBrake:    "The brake %q stopped the call.",
-	CauseStop:     "An operator stopped the spending of %q.",
-	CauseRun:      "The limit %q of the call's run had no capacity for it.",
-	CausePool:     "The provider's quota of pool %q was used up.",
-	CauseQueue:    "The queue was full (%q).",
-	CauseMemory:   "There was no memory for the call (%q).",
-	CauseProvider: "The provider %q refused the call or failed.",
+// causeTexts are what causes are called in a sentence, and a sentence of its own.
+var causeTexts = map[string]struct{ title, text string }{
+	CauseLimit: {"the limit %s", "The limit %q had no capacity for the call."},
+	CauseCap: {
+		"the spend cap %s", "The spend cap %q, which several orgs share, had no capacity for the call.",
+	},
+	CauseRequests: {"the limit on requests %s", "The limit on requests %q was reached."},
+	CauseBrake:    {"the brake %s", "The brake %q stopped the call."},
+	CauseStop:     {"the stop of org %s", "An operator stopped the spending of %q."},
+	CauseRun:      {"the budget of a %s", "The limit %q of the call's run had no capacity for it."},
+	CausePool:     {"the provider's quota of pool %s", "The provider's quota of pool %q was used up."},
+	CauseQueue:    {"the full queue of the %s", "The queue was full (%q)."},
+	CauseMemory:   {"the full memory of the %s", "There was no memory for the call (%q)."},
+	CauseProvider: {"the provider %s", "The provider %q refused the call or failed."},
+}
+
+// Title returns what the cause is called in a sentence, such as: the limit daily.
+func (c Cause) Title() string {
+	switch title := causeTexts[c.Kind()].title; {
+	case c == NewCause(CauseStop, StopAll):
+		return "the stop of all spending"
+	case c == NewCause(CauseRun, RunEnded):
+		return "an ended run"
+	case title != "":
+		return fmt.Sprintf(title, c.Name())
+	}
+	return "other causes"
 }
 
 // Text returns a sentence for people.
 func (c Cause) Text() string {
-	switch text := causeTexts[c.Kind()]; {
+	switch text := causeTexts[c.Kind()].text; {
 	case c == NewCause(CauseStop, StopAll):
 		return "An operator stopped all spending."
 	case c == NewCause(CauseRun, RunEnded):

@@ -24,10 +24,17 @@ func TestCauses(t *testing.T) {
 		if !c.Matches("") || !c.Matches(kind) || !c.Matches(string(c)) || c.Matches("it") {
 			t.Errorf("%s matches another filter than all, its kind and itself", c)
 		}
+		if !strings.HasSuffix(c.Title(), " it") || c.Title() == OtherCauses.Title() {
+			t.Errorf("%s: got the title %q", c, c.Title())
+		}
 	}
 	for _, c := range []Cause{NewCause(CauseStop, StopAll), NewCause(CauseRun, RunEnded)} {
 		if text := c.Text(); text == other || strings.Contains(text, `"`) {
 			t.Errorf("%s: got %q", c, text)
 		}
+	}
+	if all, ended := NewCause(CauseStop, StopAll).Title(), NewCause(CauseRun, RunEnded).Title(); strings.HasSuffix(all, " org all") ||
+		ended != "an ended run" {
+		t.Errorf("got the titles %q and %q", all, ended)
 	}
 }

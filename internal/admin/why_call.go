@@ -115,7 +115,7 @@ func (w *Why) refusedText(r *budget.RefusedCall) string {
 	if r.Waited {
 		did = "Delayed by "
 	}
-	text, l := did+causeName(r.Cause), w.binding(r.Cause)
+	text, l := did+r.Cause.Title(), w.binding(r.Cause)
 	if l != nil {
 		text = did + l.title()
 	}

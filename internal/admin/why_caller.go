@@ -232,24 +232,8 @@ func (h *whyHandler) lately(c *call, w *Why, f budget.RefusalFilter) (string, er
 	if n == 0 {
 		did, n = "delayed", most.Waited
 	}
-	return fmt.Sprintf("Since %s, %s %s %s, the last at %s.", figures.Clock(most.First), causeName(most.Cause), did,
+	return fmt.Sprintf("Since %s, %s %s %s, the last at %s.", figures.Clock(most.First), most.Cause.Title(), did,
 		figures.Plural(n, "call"), figures.Second(most.Last)), nil
-}
-
-// causeNames are what causes are called in a sentence.
-var causeNames = map[string]string{
-	budget.CauseLimit: "the limit %s", budget.CauseCap: "the spend cap %s",
-	budget.CauseRequests: "the limit on requests %s",
-	budget.CauseBrake:    "the brake %s", budget.CauseStop: "the stop of org %s", budget.CauseRun: "the budget of a %s",
-	budget.CausePool: "the provider's quota of pool %s", budget.CauseQueue: "the full queue of the %s",
-	budget.CauseMemory: "the full memory of the %s", budget.CauseProvider: "the provider %s",
-}
-
-func causeName(c budget.Cause) string {
-	if text := causeNames[c.Kind()]; text != "" {
-		return fmt.Sprintf(text, c.Name())
-	}
-	return "other causes"
 }
 
 // queued returns those of the newest maxAhead waiting jobs of an org that are picked, newest first.

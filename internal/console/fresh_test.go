@@ -238,3 +238,15 @@ func TestSpendJumps(t *testing.T) {
 		t.Error("got a jump of an org whose hours were not read")
 	}
 }
+
+// TestRefusedFact: a cause has the same name in an incident as in the answers of why.
+func TestRefusedFact(t *testing.T) {
+	for name, want := range map[string]string{
+		"run": "2 calls refused by the budget of a run since 09:00:00 UTC", budget.RunEnded: "2 calls refused by an ended run since 09:00:00 UTC",
+	} {
+		r := &budget.Refused{Refused: 2, First: time.Date(2026, 11, 1, 9, 0, 0, 0, time.UTC)}
+		if got := refusedFact(budget.NewCause(budget.CauseRun, name), r); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -301,7 +301,7 @@ func refusedFact(cause budget.Cause, r *budget.Refused) string {
 	case r.Waited > 0:
 		what += " and " + figures.Count(r.Waited) + " delayed"
 	}
-	return what + " by " + cause.Kind() + " " + cause.Name() + " since " + figures.Clock(r.First)
+	return what + " by " + cause.Title() + " since " + figures.Clock(r.First)
 }
 
 // poolFindings finds pools that rest.
