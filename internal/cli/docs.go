@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -42,6 +43,9 @@ func docsCommand() *cobra.Command {
 			page, err := docsPage(llmguard.Pages(site), args)
 			if err != nil {
 				return err
+			}
+			if file, entry, named := strings.Cut(page, "?id="); named && !hasEntry(site, file, entry) {
+				fmt.Fprintf(c.ErrOrStderr(), "%s has no entry %q; the page opens at its beginning.\n", file, entry)
 			}
 			at, err := (&net.ListenConfig{}).Listen(c.Context(), "tcp", listen)
 			if err != nil {
@@ -83,6 +87,29 @@ func docsPage(pages, args []string) (string, error) {
 		return "", misused("%s; did you mean %s?", err, strings.Join(near, ", "))
 	}
 	return "", misused("%s; `llmguard docs` without a page opens the list", err)
+}
+
+// notInAnchor are the characters that the anchor of a heading lacks.
+var notInAnchor = regexp.MustCompile(`[^a-z0-9 _-]`)
+
+// hasEntry reports whether a page has an anchor, of its own or of a heading.
+func hasEntry(site map[string][]byte, page, anchor string) bool {
+	file := strings.TrimPrefix(page, "/")
+	if strings.HasSuffix(file, "/") {
+		file += "README"
+	}
+	text := string(site[file+".md"])
+	if strings.Contains(text, `id="`+anchor+`"`) {
+		return true
+	}
+	for line := range strings.Lines(text) {
+		heading := strings.TrimSpace(strings.TrimLeft(line, "#"))
+		name := notInAnchor.ReplaceAllString(strings.ToLower(heading), "")
+		if strings.HasPrefix(line, "#") && strings.ReplaceAll(name, " ", "-") == anchor {
+			return true
+		}
+	}
+	return false
 }
 
 // docsNames returns the page names that the command accepts.

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"bytes"
 	"bufio"
 	"context"
 	"io"
@@ -16,6 +17,14 @@ import (
 // startDocs runs `llmguard docs` for the length of the test and returns the URL that it prints.
 func startDocs(t *testing.T, args ...string) string {
 	t.Helper()
+	url, _ := notedDocs(t, args...)
+	return url
+}
+
+// notedDocs also returns what the command reports before.
+func notedDocs(t *testing.T, args ...string) (url, notes string) {
+	t.Helper()
+	var stderr bytes.Buffer
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -23,7 +32,7 @@ func startDocs(t *testing.T, args ...string) string {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
 	go func() {
-		ended <- cli.Main(ctx, append([]string{"docs", "--no-open"}, args...), w, io.Discard)
+		ended <- cli.Main(ctx, append([]string{"docs", "--no-open"}, args...), w, &stderr)
 		_ = w.Close()
 	}()
 	t.Cleanup(func() {
@@ -37,8 +46,8 @@ func startDocs(t *testing.T, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, url, _ := strings.Cut(strings.TrimSpace(line), "Documentation: ")
-	return url
+	_, url, _ = strings.Cut(strings.TrimSpace(line), "Documentation: ")
+	return url, stderr.String()
 }
 
 // TestDocsServesTheSite: pages, sidebar and search work without any other host.
@@ -86,6 +95,14 @@ func TestDocsOpensAPage(t *testing.T) {
 	} {
 		if url := startDocs(t, arg); !strings.HasSuffix(url, "/#"+want) {
 			t.Errorf("docs %s opens %s, want %s", arg, url, want)
+		}
+	}
+	for arg, missing := range map[string]bool{
+		"errors#store_full": false, "wire#limits-on-requests": false, "config/listeners#admin": false, "decisions/": false,
+		"errors#nope": true, "config#nope": true,
+	} {
+		if _, notes := notedDocs(t, arg); strings.Contains(notes, `has no entry "nope"`) != missing {
+			t.Errorf("docs %s: got %q, want a note: %t", arg, notes, missing)
 		}
 	}
 	out, notes, code := llmguard(t, "docs", "confg")
