@@ -2,7 +2,6 @@ package finance
 
 import (
 	_ "embed" // the template
-	"fmt"
 	"html/template"
 	"io"
 	"math"
@@ -56,10 +55,7 @@ func longMonth(m Month) string { return figures.Month(m.Begin()) }
 
 // share formats a part of the total in percent.
 func (st *Statement) share(n pricing.Nano) string {
-	if st.Total.Cost <= 0 {
-		return ""
-	}
-	return fmt.Sprintf("%.1f%%", 100*float64(n)/float64(st.Total.Cost))
+	return figures.Share(int64(n), int64(st.Total.Cost))
 }
 
 // chart draws a bar for each day, 708 by 166. Days with a negative cost hang below the axis.

@@ -122,8 +122,8 @@ func TestOpening(t *testing.T) {
 	s := open(t, 200, 50, fixed())
 	s.press("down", "enter")
 	s.check("an org's head", s.lines()[3], "alpha")
-	s.check("its fullest limit", fold(s.lines()[4]), "██████████ 123% 12.3k of 10.0k, 0 held, day (shadow)")
-	s.check("its other limit", fold(s.lines()[5]), "██████████ 95% $9.50 of $10.00, $0.5000 held, hour")
+	s.check("its fullest limit", fold(s.lines()[4]), "██████████ 123 % 12.3k of 10.0k, 0 held, day (shadow)")
+	s.check("its other limit", fold(s.lines()[5]), "██████████ 95 % $9.50 of $10.00, $0.5000 held, hour")
 	text := strings.Join(s.lines(), "\n")
 	if !strings.Contains(text, "zoe") || !strings.Contains(text, "bob") || strings.Contains(text, "ann") {
 		t.Errorf("got\n%s\nwant the users of alpha alone", text)
@@ -131,7 +131,7 @@ func TestOpening(t *testing.T) {
 	s.press("enter")
 	s.check("whose limits are read", s.last().User, "alpha/zoe")
 	s.check("a user's head", s.lines()[3], "alpha / zoe: 5 calls/min, $2.00/min, $1.00 today")
-	s.check("the limit", fold(s.lines()[6]), "day tokens shadow 12.3k 10.0k 0 ██████████ 123% -")
+	s.check("the limit", fold(s.lines()[6]), "day tokens shadow 12.3k 10.0k 0 ██████████ 123 % -")
 	s.press("enter") // there is nothing below a limit
 	s.check("still", s.lines()[3], "alpha / zoe: 5 calls/min, $2.00/min, $1.00 today")
 	s.press("esc")

@@ -263,7 +263,7 @@ func (m *Model) poolRows() []row {
 			figures.Compact(p.Waiting["batch"]),
 			figures.Compact(p.Running), figures.Compact(p.Parked),
 			figures.Compact(p.Dead), rates(p.Rates[:1]), rates(p.Rates[1:]), bar(full.Share()), tightest,
-			fmt.Sprintf("%.0f%%", 100*p.Pace),
+			fmt.Sprintf("%.0f %%", 100*p.Pace),
 			brief(p.Blocked),
 		}})
 	}
@@ -341,8 +341,8 @@ func brief(d time.Duration) string {
 
 const barWidth = 10
 
-// bar draws a share: ######---- 61%.
+// bar draws a share: ######---- 61 %.
 func bar(share float64) string {
 	full := max(0, min(barWidth, int(share*barWidth+0.5)))
-	return strings.Repeat("█", full) + strings.Repeat("░", barWidth-full) + fmt.Sprintf(" %3.0f%%", 100*share)
+	return strings.Repeat("█", full) + strings.Repeat("░", barWidth-full) + fmt.Sprintf(" %3.0f %%", 100*share)
 }

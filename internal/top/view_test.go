@@ -19,8 +19,8 @@ func TestScreenAt80x24(t *testing.T) {
 		" 1 orgs   2 users   3 pools   4 slowest calls   5 groups  ",
 		"",
 		"org      calls/min  failed  $/min  today  waiting  refused  limit   used  use",
-		"bravo           10       1  $3.00  $5.00        2        5  hour   $9.50  95%",
-		"alpha           30       0  $2.00  $9.00        0        0  day    12.3k  123%",
+		"bravo           10       1  $3.00  $5.00        2        5  hour   $9.50  95 %",
+		"alpha           30       0  $2.00  $9.00        0        0  day    12.3k  123 %",
 		"charlie         20       0  $1.00  $7.00        0        0",
 		"",
 	} {
@@ -36,21 +36,21 @@ func TestScreenAt200x50(t *testing.T) {
 	for key, want := range map[string][]string{
 		"1": {
 			"org calls/min failed $/min today last minute waiting refused limit used amount use",
-			"bravo 10 1 $3.00 $5.00 ▁ ▅█ 2 5 hour $9.50 $10.00 ██████████ 95%",
-			"alpha 30 0 $2.00 $9.00 0 0 day 12.3k 10.0k ██████████ 123%",
+			"bravo 10 1 $3.00 $5.00 ▁ ▅█ 2 5 hour $9.50 $10.00 ██████████ 95 %",
+			"alpha 30 0 $2.00 $9.00 0 0 day 12.3k 10.0k ██████████ 123 %",
 			"charlie 20 0 $1.00 $7.00 0 0",
 		},
 		"2": {
 			"org user calls/min failed $/min today last minute waiting refused limit used amount use",
-			"alpha zoe 5 0 $2.00 $1.00 0 0 day 12.3k 10.0k ██████████ 123%",
+			"alpha zoe 5 0 $2.00 $1.00 0 0 day 12.3k 10.0k ██████████ 123 %",
 			"bravo ann 6 0 $1.00 $3.00 0 5",
 			"alpha bob 7 0 $0.5000 $2.00 0 0",
 		},
 		"3": {
 			"pool connected async batch running paused dead rpm tpm use tightest pace blocked",
-			"large 0 0 20.0k 0 0 0 5 900/1000 █████████░ 90% tpm 100% -",
-			"small 1 2 3 4 5 6 59/60 10/1000 in 2 out ██████████ 98% rpm 50% 1m 1s",
-			"free 0 0 0 0 0 0 0 0 ░░░░░░░░░░ 0% 100% -",
+			"large 0 0 20.0k 0 0 0 5 900/1000 █████████░ 90 % tpm 100 % -",
+			"small 1 2 3 4 5 6 59/60 10/1000 in 2 out ██████████ 98 % rpm 50 % 1m 1s",
+			"free 0 0 0 0 0 0 0 0 ░░░░░░░░░░ 0 % 100 % -",
 		},
 		"4": {
 			"ended org user model waited took cost outcome",
@@ -139,7 +139,7 @@ func TestAllListsAt200x50(t *testing.T) {
 func TestLeftOutColumnsAreBelowTheList(t *testing.T) {
 	s := open(t, 80, 24, fixed())
 	s.press("3", "down")
-	for _, want := range []string{"tpm 10/1000", "pace 50%"} {
+	for _, want := range []string{"tpm 10/1000", "pace 50 %"} {
 		if line := s.lines()[22]; !strings.Contains(line, want) {
 			t.Errorf("got %q below the list, want %q in it", line, want)
 		}
@@ -168,7 +168,7 @@ func TestBeforeTheFirstSample(t *testing.T) {
 }
 
 // Without color the only escape codes mark the selection; with color, limits are yellow from
-// 80% and red from 100%.
+// 80 % and red from 100 %.
 func TestColours(t *testing.T) {
 	plain := open(t, 200, 50, fixed()).View().Content
 	for _, code := range []string{"\x1b[31m", "\x1b[33m", "\x1b[1m", "\x1b[2m"} {
