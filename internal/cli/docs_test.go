@@ -1,8 +1,8 @@
 package cli_test
 
 import (
-	"bytes"
 	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"net/http"

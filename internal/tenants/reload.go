@@ -43,8 +43,8 @@ type ReloadedProcess struct {
 	Error string `json:"error,omitempty"`
 }
 
-// FollowReloads calls reload when ReloadAll asks all processes, until ctx is done. name is the role, host and id of this
-// one. A random number is added to it, because containers can have the same host and id.
+// FollowReloads calls reload when ReloadAll asks all processes, until ctx is done. name is the role, host and id of
+// this one. A random number is added to it, because containers can have the same host and id.
 func (s *Store) FollowReloads(ctx context.Context, name string, reload func(context.Context) (*Reloaded, error)) error {
 	name = fmt.Sprintf("%s-%08x", name, rand.Uint32())
 	sub := s.rdb.Subscribe(ctx, reloadChan)
