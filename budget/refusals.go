@@ -115,7 +115,7 @@ func (r *Refusals) Add(org string, c RefusedCall) {
 		r.line(org, &c, c.Before, c.Since).waited--
 	}
 	if r.recent[org] == nil {
-		r.recent[org] = &recentCalls{newest: map[callKind]int{}}
+		r.recent[org] = &recentCalls{kinds: map[callKind]recentKind{}}
 	}
 	r.recent[org].add(c)
 }

@@ -23,6 +23,9 @@ const (
 	refusedCallBytes = 1 << 20
 	// refusedCallsAtOnce is how many calls of an org are recorded in one write.
 	refusedCallsAtOnce = 300
+	// refusedCallsOfKind is how many of them have the same user and cause, so that a caller that retries in a loop
+	// leaves room for others.
+	refusedCallsOfKind = 20
 	refusedCallText    = 100 // bytes of each text of a record
 	// refusedCallOverhead is about what Redis needs for a record in addition to its text.
 	refusedCallOverhead = 250
@@ -91,27 +94,43 @@ type callKind struct {
 
 // recentCalls are calls to be recorded. Of a flood it has the newest of each user and cause.
 type recentCalls struct {
-	list   []RefusedCall
-	newest map[callKind]int // index in list
+	list    []RefusedCall
+	kinds   map[callKind]recentKind
+	checked int // with a full list, the calls before this index are the newest of their kinds and stay
 }
+
+// recentKind is where the newest call of a kind is in the list, and how many calls of the kind were added to it.
+type recentKind struct{ newest, n int }
 
 func (r *recentCalls) add(c RefusedCall) {
 	kind := callKind{c.User, c.Cause}
-	at, known := r.newest[kind]
+	had, known := r.kinds[kind]
+	at := had.newest
+	full := len(r.list) == refusedCallsAtOnce
 	switch {
-	case len(r.list) < refusedCallsAtOnce:
+	case !full && had.n < refusedCallsOfKind:
 		at = len(r.list)
 		r.list = append(r.list, c)
+		had.n++
 	case !known:
-		at = slices.IndexFunc(r.list, func(one RefusedCall) bool {
-			newest := &r.list[r.newest[callKind{one.User, one.Cause}]]
-			return newest.ID != one.ID
-		})
+		at = r.replaceable()
 		if at < 0 {
 			return
 		}
 	}
-	r.list[at], r.newest[kind] = c, at
+	had.newest = at
+	r.list[at], r.kinds[kind] = c, had
+}
+
+// replaceable returns the index of a call in a full list that is not the newest of its kind; -1 if there is none.
+func (r *recentCalls) replaceable() int {
+	for ; r.checked < len(r.list); r.checked++ {
+		one := &r.list[r.checked]
+		if r.kinds[callKind{one.User, one.Cause}].newest != r.checked {
+			return r.checked
+		}
+	}
+	return -1
 }
 
 // callRecords admits records of calls to the memory of Redis. It is used by one goroutine at a time.

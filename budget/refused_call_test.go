@@ -181,7 +181,7 @@ func TestFloodOfRefusals(t *testing.T) {
 	newest := map[string]string{}
 	for second := range 20 {
 		for i := range 1000 {
-			user := "flood"
+			user := fmt.Sprint("flood", i%20)
 			if i%250 == second%10 {
 				user = fmt.Sprint("u", i/250)
 			}
@@ -206,7 +206,7 @@ func TestFloodOfRefusals(t *testing.T) {
 
 // TestRecordsOfManyUsers: with more users and causes in a second than are recorded, none is recorded twice.
 func TestRecordsOfManyUsers(t *testing.T) {
-	r := recentCalls{newest: map[callKind]int{}}
+	r := recentCalls{kinds: map[callKind]recentKind{}}
 	for i := range 3 * refusedCallsAtOnce {
 		r.add(RefusedCall{ID: fmt.Sprint(i), User: fmt.Sprint("u", i%(refusedCallsAtOnce*2))})
 	}
@@ -216,6 +216,28 @@ func TestRecordsOfManyUsers(t *testing.T) {
 	}
 	if len(r.list) != refusedCallsAtOnce || len(seen) != refusedCallsAtOnce {
 		t.Errorf("%d records of %d users", len(r.list), len(seen))
+	}
+}
+
+// TestLoopLeavesRoom: a key that is refused in a loop does not drop the records of its org, and its newest are recorded.
+func TestLoopLeavesRoom(t *testing.T) {
+	f := newFixture(t, shared(t), Options{})
+	found := f.refuse("ann", nil)
+	var newest string
+	for range 10 {
+		for range 1000 {
+			newest = f.refuse("loop", nil)
+		}
+		f.write()
+		f.pass(time.Second)
+	}
+	if n := len(f.recorded(RefusalFilter{User: "loop"}, 10_000)); n != 10*refusedCallsOfKind {
+		t.Errorf("%d records of the loop, want %d in each write", n, refusedCallsOfKind)
+	}
+	for _, id := range []string{found, newest} {
+		if got, err := f.Refusals.Call(t.Context(), f.org, id); err != nil || got == nil {
+			t.Errorf("the call %s is not recorded, %v", id, err)
+		}
 	}
 }
 
