@@ -238,7 +238,8 @@ func (r *Refusals) List(ctx context.Context, org string, from, to time.Time) ([]
 		name = ledger.Key(org, name+ledger.DayText(day.Unix()/86400))
 		err := r.pages.Each(ctx, name, "", func(field, text string) error {
 			one, err := decodeRefused(day, hours, field, text)
-			if err == nil && (!hours || !one.Begin.Before(from) && one.Begin.Before(to)) {
+			counted := one.Refused > 0 || one.Waited > 0
+			if err == nil && counted && (!hours || !one.Begin.Before(from) && one.Begin.Before(to)) {
 				out = append(out, one)
 			}
 			return err
@@ -273,6 +274,8 @@ func decodeRefused(day time.Time, hour bool, field, text string) (Refused, error
 	if len(parts) == 3 {
 		r.Key = parts[1]
 	}
-	r.Refused, r.Waited, r.First, r.Last = n[0], n[1], time.UnixMicro(n[2]).UTC(), time.UnixMicro(n[3]).UTC()
+	// Sums are below 0 while the wait of a call that was refused is not written yet.
+	r.Refused, r.Waited = max(n[0], 0), max(n[1], 0)
+	r.First, r.Last = time.UnixMicro(n[2]).UTC(), time.UnixMicro(n[3]).UTC()
 	return r, nil
 }

@@ -219,6 +219,31 @@ func TestRecordsOfManyUsers(t *testing.T) {
 	}
 }
 
+// TestRefusalBeforeItsWait: a call counts once if the process that refuses it writes before the one where it waited.
+func TestRefusalBeforeItsWait(t *testing.T) {
+	both(t, func(t *testing.T, rdb *redis.Client) {
+		f := newFixture(t, rdb, Options{})
+		since := time.UnixMicro(f.now.Load())
+		id := f.refuse("ann", func(c *RefusedCall) { c.Cause, c.Before, c.Since = "stop:all", "limit:daily", since })
+		f.write()
+		want := fmt.Sprint(map[Cause][2]int64{"stop:all": {1, 0}})
+		if got := fmt.Sprint(f.counts()); got != want {
+			t.Errorf("before the wait is written: got %s, want %s", got, want)
+		}
+		f.refuse("ann", func(c *RefusedCall) { c.ID, c.Waited = id, true })
+		f.write()
+		if got := fmt.Sprint(f.counts()); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		day := ledger.DayText(start.Unix() / 86400)
+		for _, name := range []string{"refusals:", "refusals-by-hour:"} {
+			if n := f.rdb.HLen(t.Context(), ledger.Key(f.org, name+day)).Val(); n != 1 {
+				t.Errorf("%d lines in %s, want only the refusal", n, name)
+			}
+		}
+	})
+}
+
 // TestLoopLeavesRoom: a key that is refused in a loop does not drop the records of its org, and its newest are recorded.
 func TestLoopLeavesRoom(t *testing.T) {
 	f := newFixture(t, shared(t), Options{})

@@ -9,10 +9,10 @@
 --       addition to its text  11 number of calls
 --       per call: id; time in us; text
 --       per line: hour, such as 09; user|key|cause; refused; waited; first and last time in us. One or
---       more less than before is a negative number.
+--       more less than before is a negative number, which may arrive before the call that it takes back.
 -- Fields "<user>|<key>|<cause>" and "<hour>|<user>|<key>|<cause>", with the text
--- "refused,waited,first,last". A full hash counts new lines under the user and the cause "*". In KEYS 4
--- the field "" has the bytes of all calls.
+-- "refused,waited,first,last", where sums can be below 0. A full hash counts new lines under the user and
+-- the cause "*". In KEYS 4 the field "" has the bytes of all calls.
 -- Reply "<bytes of calls>" | "again" if this run was already counted
 
 local sums, hourly_sums, last_run, calls, times = unpack(KEYS)
@@ -28,14 +28,13 @@ local function add(key, field, rest, most_fields, lifetime, refused, waited, fir
     old = redis.call('HGET', key, field)
   end
   if old then
-    local had_refused, had_waited, since, till = old:match('^(%d+),(%d+),(%d+),(%d+)$')
+    local had_refused, had_waited, since, till = old:match('^(-?%d+),(-?%d+),(%d+),(%d+)$')
     refused = refused + had_refused
     waited = waited + had_waited
     if since + 0 < first + 0 then first = since end
     if till + 0 > last + 0 then last = till end
   end
-  refused, waited = math.max(refused, 0), math.max(waited, 0)
-  if refused + waited == 0 then
+  if refused + 0 == 0 and waited + 0 == 0 then
     redis.call('HDEL', key, field)
     return
   end
