@@ -1,6 +1,7 @@
 -- stay: the caller of a job has left and its place is reserved, or the caller is back. Needs time,
 -- rings, flows, jobs. A job whose caller is absent waits outside the queue and is not started; when
--- its caller is back it gets its old turn. Only interactive jobs need a caller.
+-- its caller is back it gets its old turn, and its wait is counted again from then on, because the refusal
+-- of its caller took it back. Only interactive jobs need a caller.
 -- KEYS 1-23 pool (pool_keys)  24 job
 -- ARGV 1 now  2 id  3 org  4 leave | back  5 us for which its caller counts as present
 --      6 us for which it may keep waiting  7 the pool's longest wait us
@@ -11,14 +12,17 @@ local pool, key = pool_keys(), KEYS[24]
 local given, id, of_org, what, present_us, more_us, longest_us = unpack(ARGV)
 local now = now_us(given)
 redis.call('ZREM', pool.present, '') -- allowed when memory is full, and so is every write after it
-local state, org, class, created, deadline, stream, absent, user, lane, seq, tokens = unpack(redis.call('HMGET', key,
-  'state', 'org', 'class', 'created', 'deadline', 'stream', 'absent', 'user', 'lane', 'seq', 'tokens'))
+local state, org, class, created, deadline, stream, absent, user, lane, seq, tokens, wait =
+  unpack(redis.call('HMGET', key,
+    'state', 'org', 'class', 'created', 'deadline', 'stream', 'absent', 'user', 'lane', 'seq', 'tokens', 'wait'))
 if not state or org ~= of_org then return 'missing' end
 if terminal(state) then return state end
 class = tonumber(class)
 local member = member_of(id, org, user, lane, seq, tokens)
 if what == 'back' and absent then
   redis.call('HDEL', key, 'absent')
+  local cause = wait and wait:match(' .*')
+  if cause and state == 'queued' then redis.call('HSET', key, 'wait', int(now) .. cause) end
   if place_return(pool, member) then flow_put(pool, class, member) end
 elseif what == 'leave' and class == 1 and not (state == 'running' and stream == '1') then
   redis.call('HSET', key, 'absent', '1')

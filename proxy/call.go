@@ -100,11 +100,12 @@ func (c *callHandler) once(x *request, r *http.Request, plan *guard.Plan, wish p
 		x.job = job.ID
 		x.Header().Set(headerReplayed, "true")
 		return c.jobs.replay(r.Context(), x, job)
-	case wish.async:
+	}
+	x.rejoins(job)
+	if wish.async {
 		return c.defer202(x, job, wish)
 	}
 	c.metrics.again.WithLabelValues("rejoined").Inc()
-	x.rejoins(job)
 	return c.attend(x, r, job, wish)
 }
 

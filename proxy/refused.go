@@ -59,11 +59,11 @@ func (x *request) waits(job *queue.Job, c guard.RefusedCall) {
 
 // rejoins counts that a repetition of a call waits for its job, whose first caller was refused.
 func (x *request) rejoins(job *queue.Job) {
-	if job.State != queue.Queued || job.Class != queue.Interactive {
+	if job.State != queue.Queued || job.Class != queue.Interactive || job.WaitCause == "" {
 		return
 	}
 	c := refusingJob(job)
-	c.At = time.Now()
+	c.Cause, c.At = job.WaitCause, job.WaitAt // also what a worker takes back if the job fails
 	x.waits(job, c)
 }
 

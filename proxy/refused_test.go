@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/quota"
 )
 
 // refusing is a way to have a call refused.
@@ -241,4 +243,32 @@ func (r *rig) stopAll() {
 	p := *r.guard.Policy()
 	p.Stopped = true
 	r.guard.SetPolicy(&p)
+}
+
+// TestReturnedCallIsCountedOnce: a call that left its reserved place, came back and failed in the end counts under the
+// cause of its wait, whenever it waited first and whatever made its job wait last.
+func TestReturnedCallIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, single, nil)
+	release := r.occupy()
+	body := prompt("[fake: status=500]", five)
+	key := quota.Key("main", "job:"+r.sentAway(body))
+	r.counted("pool:main", 1, 0)
+	first := fmt.Sprint(time.Now().Add(-3*time.Hour).UnixMicro(), " pool:main")
+	if err := r.rdb.HSet(t.Context(), key, "wait", first, "limit", "limit:other").Err(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan answer, 1)
+	go func() { done <- r.chat(body, retryHeader, "1") }()
+	r.counted("pool:main", 1, 1)
+	r.worker(nil)
+	release()
+	if a := redistest.Came(t, done); a.status != 500 {
+		t.Errorf("got %d %s, want the provider's error", a.status, a.body)
+	}
+	r.counted("provider:openai", 1, 0)
+	r.counted("pool:main", 1, 0)
+	if list := r.refusals(); len(list) != 2 {
+		t.Errorf("got %+v, want two causes", list)
+	}
 }
