@@ -129,17 +129,18 @@ func (x *Export) money(ctx context.Context) error {
 	return books.Ledger.Audit(ctx, x.Org, none, none, func(r ledger.AuditRecord) error { return x.line("correction", r) })
 }
 
-// jobs writes the jobs, except those of batches, which are in the batches' files.
+// refusalRecord counts the calls of a key that were refused or waited for a cause.
 type refusalRecord struct {
-	Begin   time.Time    `json:"begin_at"`
-	Hour    bool         `json:"hour"` // of a UTC day if false
-	User    string       `json:"user"`
-	Key     string       `json:"key"`
-	Cause   budget.Cause `json:"cause"`
-	Refused int64        `json:"refused"`
-	Waited  int64        `json:"waited"`
+	Begin   time.Time `json:"begin_at"`
+	Hour    bool      `json:"hour"` // of a UTC day if false
+	User    string    `json:"user"`
+	Key     string    `json:"key"`
+	Cause   string    `json:"cause"`
+	Refused int64     `json:"refused"`
+	Waited  int64     `json:"waited"`
 }
 
+// refusals writes the counts and the recorded calls, without what is known of spend caps that orgs share.
 func (x *Export) refusals(ctx context.Context) error {
 	days, err := x.Names(ctx, x.Org, "refusals:")
 	if err != nil {
@@ -156,7 +157,7 @@ func (x *Export) refusals(ctx context.Context) error {
 			return err
 		}
 		for _, r := range list {
-			line := refusalRecord{r.Begin, r.Hour, r.User, r.Key, r.Cause, r.Refused, r.Waited}
+			line := refusalRecord{r.Begin, r.Hour, r.User, r.Key, r.Cause.Public(), r.Refused, r.Waited}
 			if err := x.line("refusal", line); err != nil {
 				return err
 			}
@@ -164,11 +165,16 @@ func (x *Export) refusals(ctx context.Context) error {
 	}
 	calls, err := books.Calls(ctx, x.Org, budget.RefusalFilter{To: time.Now().Add(time.Hour)}, math.MaxInt)
 	for i := 0; i < len(calls) && err == nil; i++ {
-		err = x.line("refused_call", calls[i])
+		c := calls[i]
+		if c.Cause.Kind() == budget.CauseCap {
+			c.Cause, c.Metric, c.Needed, c.Left = budget.Cause(c.Cause.Public()), "", 0, 0
+		}
+		err = x.line("refused_call", c)
 	}
 	return err
 }
 
+// jobs writes the jobs, except the jobs of batches, which are in the batches' files.
 func (x *Export) jobs(ctx context.Context) error {
 	q, err := x.Queue()
 	if err != nil {
