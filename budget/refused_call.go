@@ -157,7 +157,7 @@ func (m *callRecords) admitted(ctx context.Context, org string, calls []RefusedC
 		return args
 	}
 	all := capacity.Bytes{Written: min(bytes, refusedCallBytes)}
-	err := m.memory.Reserve(ctx, org, org+" "+refusedCalls, all, RefusedCallLife)
+	err := m.memory.TryReserve(ctx, org, org+" "+refusedCalls, all, RefusedCallLife)
 	if err == nil {
 		return args
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmguard/llmguard/budget/ledger"
@@ -272,7 +274,8 @@ func TestRefusedCallsWithoutMemory(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client()
 	var log bytes.Buffer
-	memory := capacity.New(redistest.DB(rdb), nil, capacity.Options{MemoryShare: 1}, nil)
+	reg := prometheus.NewRegistry()
+	memory := capacity.New(redistest.DB(rdb), nil, capacity.Options{MemoryShare: 1}, reg)
 	f := newFixture(t, rdb, Options{Memory: memory, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err := rdb.ConfigSet(t.Context(), "maxmemory", "64mb").Err(); err != nil {
 		t.Fatal(err)
@@ -284,6 +287,9 @@ func TestRefusedCallsWithoutMemory(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "refused calls counted but not recorded") {
 		t.Errorf("the log is %q", log.String())
+	}
+	if n, err := testutil.GatherAndCount(reg, "llmguard_capacity_refused_total"); n != 0 || err != nil {
+		t.Errorf("%d series of refused content, %v; want none for records that callers do not miss", n, err)
 	}
 	memory.Configure(capacity.Options{MemoryShare: 80})
 	found := f.refuse("ann", nil)

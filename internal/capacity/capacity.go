@@ -150,21 +150,27 @@ func (m *Memory) Admit(ctx context.Context, org string, bytes int64, life time.D
 	return m.Reserve(ctx, org, "", Bytes{Written: bytes}, life)
 }
 
-// Reserve admits bytes of an id for an org, see Count.Reserve. Before it rejects them it reads
-// the current state, because bytes seen a second ago may be gone.
+// Reserve admits bytes of an id for an org, see TryReserve, and counts them as refused if they are not admitted.
 func (m *Memory) Reserve(ctx context.Context, org, id string, b Bytes, life time.Duration) error {
-	began, r := time.Now(), Reservation{Org: org, ID: id, Bytes: b, Life: life}
-	err := m.reserve(ctx, r)
-	var full *FullError
-	if errors.As(err, &full) && m.outdated(began) {
-		err = m.reserve(ctx, r)
-	}
-	if errors.As(err, &full) {
+	err := m.TryReserve(ctx, org, id, b, life)
+	if full, ok := errors.AsType[*FullError](err); ok {
 		scope := "all"
 		if full.Org {
 			scope = "org"
 		}
 		m.refused.WithLabelValues(scope).Inc()
+	}
+	return err
+}
+
+// TryReserve admits bytes of an id for an org, see Count.Reserve. Before it rejects them it reads the current state,
+// because bytes seen a second ago may be gone.
+func (m *Memory) TryReserve(ctx context.Context, org, id string, b Bytes, life time.Duration) error {
+	began, r := time.Now(), Reservation{Org: org, ID: id, Bytes: b, Life: life}
+	err := m.reserve(ctx, r)
+	var full *FullError
+	if errors.As(err, &full) && m.outdated(began) {
+		err = m.reserve(ctx, r)
 	}
 	return err
 }
