@@ -11,8 +11,11 @@ import (
 )
 
 const (
-	// maxCauseSeries bounds the series of refused calls. Causes beyond it count under otherCause.
+	// maxCauseSeries bounds the pairs of org and cause with a series of refused calls, maxRuleSeries the pairs whose
+	// cause is a rule: limits and brakes can be many, and must leave series for stops, pools and providers. Causes
+	// beyond count under otherCause.
 	maxCauseSeries = 2000
+	maxRuleSeries  = 1500
 	otherCause     = "_other"
 	unknownOrg     = "_unknown"
 )
@@ -22,7 +25,7 @@ type refusedCalls struct {
 	calls *prometheus.CounterVec
 
 	mu   sync.Mutex
-	seen map[[2]string]bool // org and cause
+	seen map[[2]string]bool // org and cause, without otherCause
 }
 
 func newRefusedCalls(reg prometheus.Registerer) *refusedCalls {
@@ -31,8 +34,8 @@ func newRefusedCalls(reg prometheus.Registerer) *refusedCalls {
 		calls: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "llmguard_guard_refused_calls_total",
 			Help: "Calls and jobs that were refused, by org and cause, such as limit:daily, brake:wild-run, stop:acme, " +
-				"pool:main, queue:org_jobs, memory:org, provider:openai. Beyond 500 orgs or 2,000 causes the rest is counted as " +
-				"_other.",
+				"pool:main, queue:org_jobs, memory:org, provider:openai. The rest is counted as _other beyond 500 orgs, beyond " +
+				"1,500 pairs of an org and its limit, cap, run or brake, and beyond 2,000 pairs of org and cause.",
 		}, []string{"org", "cause"}),
 	}
 }
@@ -42,9 +45,24 @@ func (r *refusedCalls) count(org string, cause budget.Cause) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	series := [2]string{org, cmp.Or(string(cause), otherCause)}
-	if !r.seen[series] && len(r.seen) >= maxCauseSeries {
+	most := maxCauseSeries
+	if ofRule(cause) {
+		most = maxRuleSeries
+	}
+	if !r.seen[series] && len(r.seen) >= most {
 		series[1] = otherCause
 	}
-	r.seen[series] = true
+	if series[1] != otherCause {
+		r.seen[series] = true
+	}
 	r.calls.WithLabelValues(series[:]...).Inc()
+}
+
+// ofRule reports whether a cause is one of the rules of orgs.
+func ofRule(c budget.Cause) bool {
+	switch c.Kind() {
+	case budget.CauseLimit, budget.CauseCap, budget.CauseRequests, budget.CauseRun, budget.CauseBrake:
+		return true
+	}
+	return false
 }
