@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -65,6 +66,13 @@ func (h *usageHandler) listRefusedCalls(c *call) (any, error) {
 func (c *call) refusalsIn() (f budget.RefusalFilter, err error) {
 	q := c.r.URL.Query()
 	f = budget.RefusalFilter{User: q.Get("user"), Key: q.Get("key"), Cause: q.Get("cause")}
+	if f.Cause != "" && f.Cause != string(budget.OtherCauses) {
+		kinds := budget.CauseKinds()
+		if !slices.Contains(kinds, budget.Cause(f.Cause).Kind()) {
+			return f, invalid("cause", "cause must be one of these kinds, or begin with it as in limit:daily: %s",
+				strings.Join(kinds, ", "))
+		}
+	}
 	f.From, f.To, err = c.period()
 	if err != nil {
 		return f, err

@@ -334,7 +334,8 @@ func (s *Server) spendingRoutes() []Operation {
 			Commands: []Command{{
 				Use: "limits refused-calls", Short: "List the calls that were refused or delayed in the last day",
 				Long: "Lists calls, newest first, with the id that the caller got and the cause. At most 1 MiB for each org and a day is kept,\n" +
-					"and at most 300 calls a second, the newest of each user and cause; `llmguard limits refusals` has exact counts.",
+					"and at most 300 calls a second of each process, 20 of one user and cause; `llmguard limits refusals`\n" +
+					"has exact counts.",
 				Columns: []string{
 					"at:time;second", "id:call", "org:org", "user:user", "key:key", "model:model", "cause:cause", "status:status",
 					"waited:waited", "job:job",
