@@ -12,7 +12,7 @@
 --   p <until> <subject> <limit, or ->   parked      b <subject>               probed
 --   o <class> <virtual time> <org>      u <class> <turn> <org> <virtual time> <user>
 --   w <class> <member>              c <begun> <tokens>   a claim
-local pool = pool_keys()
+local pool, paused = pool_keys(), KEYS[24]
 local given, most = ARGV[1], tonumber(ARGV[2])
 local limits = quota_limits(3)
 local call = redis.call
@@ -111,5 +111,5 @@ local clock = int(quota.now - quota.off)
 local claims = call('ZCOUNT', pool.claims, '(' .. clock, '+inf')
 local open = call('ZCOUNT', pool.slots, '(' .. clock, '+inf')
 add('n', int(quota.now), int(quota.off), int(math.max(open - claims, 0)), int(claims), fair[1], fair[2], fair[3],
-  fair[4], int(left), call('EXISTS', KEYS[24]))
+  fair[4], int(left), call('EXISTS', paused))
 return table.concat(out, '\n')
