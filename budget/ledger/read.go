@@ -126,7 +126,7 @@ func streamFrom(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return strconv.FormatInt(t.UnixMilli(), 10)
+	return strconv.FormatInt(max(t.UnixMilli(), 0), 10) // a stream has no negative ids
 }
 
 func streamTo(t time.Time) string {

@@ -133,7 +133,7 @@ func ambiguous(id string, found []*Why) error {
 
 // unknown explains that nothing is recorded of an id. If its time can be read, it says what would be known of it.
 func (h *whyHandler) unknown(c *call, id, only string) (any, error) {
-	made, ok := wire.CallTime(callPart(id))
+	made, ok := madeAt(c, id)
 	if !ok {
 		return nil, wire.NotFound("id", "not_found", "Nothing has the id or name %.80q. llmguard why knows calls, jobs, "+
 			"responses, batches, holds, runs, keys, users, orgs, limits, brakes and stops, and ids of answers in "+

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
@@ -73,6 +74,13 @@ func callPart(id string) string {
 }
 
 var callIDLen = len(wire.NewCallID())
+
+// madeAt returns when an id was made; ok is false if it names no time, or one that is later than clocks can differ.
+func madeAt(c *call, id string) (made time.Time, ok bool) {
+	made, ok = wire.CallTime(callPart(id))
+	from, _ := ledger.EntriesAround(made)
+	return made, ok && from.Before(c.start)
+}
 
 // found returns what was found, and how it is explained.
 func found(user, key string, explain func(*Why) error) (*Why, error) {
@@ -165,7 +173,10 @@ func (h *whyHandler) findRefused(c *call, org, id string) (*Why, error) {
 
 // findEntries finds the ledger's entries of a call or a job.
 func (h *whyHandler) findEntries(c *call, org, id string) (*Why, error) {
-	made, _ := wire.CallTime(callPart(id))
+	made, ok := madeAt(c, id)
+	if !ok {
+		return nil, nil
+	}
 	entries, _, err := ledger.EntriesOf(c.r.Context(), h.opts.Budget.Ledger.Entries, org, id, made)
 	if err != nil || len(entries) == 0 {
 		return nil, err
