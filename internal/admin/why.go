@@ -48,6 +48,7 @@ type Why struct {
 	want    *budget.Amounts     // what it holds when it starts; nil if unknown
 	metric  budget.Metric       // the only one of want that is known; empty: all are
 	before  map[limitName]int64 // what the jobs ahead of it will hold
+	ended   *obstacle           // the end of one of its runs; nil: all are open
 }
 
 // whyHandler serves /why.

@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// bound sets the limits of w.who, with those of its runs.
+// bound sets the limits of w.who and of its runs.
 func (h *whyHandler) bound(c *call, w *Why) error {
 	var err error
 	w.limits, w.caps, err = h.opts.Policy().Bounds(waiterOf(w.who))
@@ -22,11 +23,30 @@ func (h *whyHandler) bound(c *call, w *Why) error {
 		w.Reason = strings.TrimSpace(w.Reason + " Such a call is no longer possible: " + err.Error() + ".")
 		return nil
 	}
-	runs, err := h.opts.Budget.Runs.Existing(c.r.Context(), w.Org, w.who.Run.IDs()...)
+	return h.addRuns(c, w)
+}
+
+// addRuns adds the limits of the runs of w.who, and finds whether one has ended.
+func (h *whyHandler) addRuns(c *call, w *Why) error {
+	ids := w.who.Run.IDs()
+	runs, err := h.opts.Budget.Runs.Existing(c.r.Context(), w.Org, ids...)
+	if err != nil {
+		return err
+	}
+	if len(runs) < len(ids) {
+		w.ended = &obstacle{
+			cause:   budget.NewCause(budget.CauseRun, budget.RunEnded),
+			reason:  "The run " + w.who.Run.ID() + " has ended.",
+			command: "llmguard runs list --org " + w.Org,
+		}
+	}
 	for i := range runs {
 		w.limits = append(w.limits, runs[i].Limits()...)
+		if !runs[i].Open(c.start) {
+			w.ended = endedObstacle(&runs[i])
+		}
 	}
-	return err
+	return nil
 }
 
 // waiterOf returns the call in the form used to check limits.
@@ -70,6 +90,7 @@ func (h *whyHandler) explainCall(c *call, w *Why, text func() string) error {
 		return err
 	}
 	o, full, now := h.obstacle(c, w), w.full(), "The same call would now be within all limits."
+	unknown := func(l WhyLimit) bool { return l.Wanted == nil }
 	switch {
 	case o != nil:
 		now, w.Commands = o.reason, []string{o.command}
@@ -77,6 +98,8 @@ func (h *whyHandler) explainCall(c *call, w *Why, text func() string) error {
 		now = "The same call would now be over " + strings.Join(full, ", ") + "."
 	case len(w.limits) == 0:
 		now = ""
+	case slices.ContainsFunc(w.Limits, unknown):
+		now = "None of its limits is used up now."
 	}
 	w.Reason = strings.TrimSpace(text() + " " + strings.TrimSpace(w.Reason+" "+now))
 	if len(w.Commands) == 0 {
@@ -89,22 +112,17 @@ func (h *whyHandler) explainCall(c *call, w *Why, text func() string) error {
 func (h *whyHandler) explainRefused(c *call, w *Why, r *budget.RefusedCall) error {
 	w.who = ledger.Call{
 		ID: r.ID, Org: w.Org, User: r.User, Key: r.Key, Model: r.Model, Endpoint: r.Endpoint, JobID: r.Job,
+		Run: ledger.RunPath(r.Run),
 	}
-	if r.Run != "" {
-		runs, err := h.opts.Budget.Runs.Existing(c.r.Context(), w.Org, r.Run)
-		if err != nil {
-			return err
-		}
-		for i := range runs {
-			w.who.Run = runs[i].Path
-		}
-	}
-	w.Cause, w.want, w.metric = r.Cause, &budget.Amounts{}, r.Metric
+	w.Cause, w.metric = r.Cause, r.Metric
 	switch r.Metric {
+	case "":
 	case budget.Cost:
-		w.want.Cost = pricing.Nano(r.Needed)
+		w.want = &budget.Amounts{Cost: pricing.Nano(r.Needed)}
 	case budget.Tokens:
-		w.want.Tokens = r.Needed
+		w.want = &budget.Amounts{Tokens: r.Needed}
+	default:
+		w.want = &budget.Amounts{}
 	}
 	return h.explainCall(c, w, func() string { return w.refusedText(r) })
 }

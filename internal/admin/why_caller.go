@@ -28,7 +28,17 @@ func (h *whyHandler) obstacle(c *call, w *Why) *obstacle {
 			return o
 		}
 	}
-	return nil
+	return w.ended
+}
+
+// endedObstacle says that a run has ended, and how another begins.
+func endedObstacle(run *budget.Run) *obstacle {
+	return &obstacle{
+		cause:  budget.NewCause(budget.CauseRun, budget.RunEnded),
+		reason: "The run " + run.ID() + " ended at " + figures.Second(cmp.Or(run.Ended, run.Expires)) + ".",
+		command: "llmguard keys child --org " + run.Org + " --parent " + run.Key + " --amount " +
+			ShellWord(dollars(int64(run.Amount))),
+	}
 }
 
 func (h *whyHandler) disabled(c *call, w *Why) *obstacle {
@@ -143,29 +153,33 @@ func firedObstacle(org string, b *tenants.Brake) *obstacle {
 	}
 }
 
-// explainCaller explains an org, a user or a key.
+// explainCaller explains an org, a user, a key or a run.
 func (h *whyHandler) explainCaller(c *call, w *Why) error {
 	in := h.opts.Policy().Orgs[w.Org]
 	if in == nil {
 		w.Reason = "The org is not in effect yet. Repeat this in a second."
 		return nil
 	}
-	w.who, w.caps = ledger.Call{Org: w.Org, User: w.User, Key: w.Key}, h.opts.Policy().Caps
+	w.who.Org, w.who.User, w.who.Key = w.Org, w.User, w.Key
+	w.caps = h.opts.Policy().Caps
 	for _, l := range in.LimitsFor(w.User, w.Key) {
 		if l.Mode != budget.Off && l.Tells(w.who) {
 			w.limits = append(w.limits, l)
 		}
 	}
+	if err := h.addRuns(c, w); err != nil {
+		return err
+	}
 	if err := h.complete(c, w, w.ofCaller()); err != nil {
 		return err
 	}
 	jobs, err := h.queued(c, w.Org, func(j *queue.Job) bool {
-		return w.User == j.User && (w.Key == "" || w.Key == j.Key)
+		return (w.User == "" || w.User == j.User) && (w.Key == "" || w.Key == j.Key) && j.Run.Within(w.who.Run)
 	})
 	if err != nil {
 		return err
 	}
-	lately, err := h.lately(c, w, w.ofCaller())
+	lately, cause, err := h.lately(c, w, w.ofCaller())
 	if err != nil {
 		return err
 	}
@@ -175,9 +189,11 @@ func (h *whyHandler) explainCaller(c *call, w *Why) error {
 		w.stands(o)
 	case len(full) > 0:
 		w.Cause, w.Reason = w.Limits[0].cause(), "There is no capacity left in "+strings.Join(full, ", ")+"."
-	case len(jobs) > 0 && lately == "":
+	case len(jobs) > 0:
 		w.Reason = "A job of this " + w.Kind + " is waiting: " + jobs[0].ID + "."
-	case lately == "":
+	case lately != "":
+		w.Reason = w.since(cause)
+	default:
 		w.Reason = "Nothing refuses or delays the calls of this " + w.Kind + ": " + w.nearest()
 	}
 	w.Reason = strings.TrimSpace(w.Reason + " " + lately)
@@ -185,6 +201,16 @@ func (h *whyHandler) explainCaller(c *call, w *Why) error {
 		w.Commands = append(w.Commands, "llmguard why "+jobs[0].ID)
 	}
 	return nil
+}
+
+// since says what calls can do now if a cause refused some lately, and nothing refuses all of them now.
+func (w *Why) since(cause budget.Cause) string {
+	l := w.binding(cause)
+	if l == nil || l.limit.Metric != budget.Cost && l.limit.Metric != budget.Tokens {
+		return "Nothing refuses it now."
+	}
+	return fmt.Sprintf("Nothing refuses it now, but calls that need more than %s are over %s.",
+		quantityOf(l.limit.Metric, l.Remaining), l.title())
 }
 
 // stands makes an obstacle the reason.
@@ -207,12 +233,12 @@ func (w *Why) nearest() string {
 	return fmt.Sprintf("the fullest is %s, %d%% used.", l.title(), l.Used*100/l.Amount)
 }
 
-// lately describes what refused or delayed most calls in this UTC hour and the one before.
-func (h *whyHandler) lately(c *call, w *Why, f budget.RefusalFilter) (string, error) {
+// lately describes the cause that refused or delayed most calls in this UTC hour and the one before.
+func (h *whyHandler) lately(c *call, w *Why, f budget.RefusalFilter) (text string, cause budget.Cause, err error) {
 	f.From, f.To = c.start.Add(-time.Hour), c.start.Add(time.Hour)
 	list, err := h.usage.refusalsOf(c, w.Org, f, false)
 	if err != nil || len(list) == 0 {
-		return "", err
+		return "", "", err
 	}
 	most := slices.MaxFunc(list, func(a, b Refusal) int {
 		return cmp.Or(cmp.Compare(a.Refused, b.Refused), cmp.Compare(a.Waited, b.Waited), strings.Compare(a.Key, b.Key))
@@ -227,13 +253,16 @@ func (h *whyHandler) lately(c *call, w *Why, f budget.RefusalFilter) (string, er
 			most.Last = one.Last
 		}
 	}
-	w.Cause = cmp.Or(w.Cause, most.Cause)
 	did, n := "refused", most.Refused
 	if n == 0 {
 		did, n = "delayed", most.Waited
 	}
-	return fmt.Sprintf("Since %s, %s %s %s, the last at %s.", figures.Clock(most.First), most.Cause.Title(), did,
-		figures.Plural(n, "call"), figures.Second(most.Last)), nil
+	when := "At " + figures.Clock(most.First)
+	if most.Last.Sub(most.First) >= time.Second {
+		when = "Between " + figures.Cell(figures.Clock(most.First)) + " and " + figures.Clock(most.Last)
+	}
+	text = fmt.Sprintf("%s, %s %s %s.", when, most.Cause.Title(), did, figures.Plural(n, "call"))
+	return text, most.Cause, nil
 }
 
 // queued returns those of the newest maxAhead waiting jobs of an org that are picked, newest first.
@@ -246,36 +275,21 @@ func (h *whyHandler) queued(c *call, org string, pick func(*queue.Job) bool) ([]
 	return slices.DeleteFunc(page.Jobs, func(j *queue.Job) bool { return !pick(j) }), err
 }
 
-// explainRun explains a run by its budget, and otherwise its caller.
+// explainRun explains a run as its caller, and says what it spent.
 func (h *whyHandler) explainRun(c *call, w *Why, o *guard.Org, run budget.Run) error {
 	uses, err := h.runs.runs.Uses(c.r.Context(), o, []budget.Run{run})
 	if err != nil {
 		return err
 	}
-	w.who = ledger.Call{Org: w.Org, User: run.User, Key: run.Key, Run: run.Path}
-	w.limits = run.Limits()
-	if err := h.complete(c, w, budget.RefusalFilter{Key: run.Key}); err != nil {
+	w.who.Run = run.Path
+	w.who.Labels, err = ledger.NewLabels(run.Labels)
+	if err != nil {
 		return err
 	}
-	spent := fmt.Sprintf("It spent %s of %s.", figures.USD(uses[0].Spent), figures.USD(run.Amount))
-	w.Cause = budget.NewCause(budget.CauseRun, w.limits[0].ID)
-	switch run.Status(uses[0], c.start) {
-	case "used_up":
-		w.Reason = "The budget of the run is used up. " + spent
-		w.Commands = []string{topUpCommand(w.Org, run.ID(), 0)}
-		return nil
-	case "ended", "expired":
-		w.Reason = "The run has ended at " + figures.Second(cmp.Or(run.Ended, run.Expires)) + ". " + spent
-		w.Commands = []string{"llmguard keys child --org " + w.Org + " --parent " + run.Key + " --amount " +
-			ShellWord(dollars(int64(run.Amount)))}
-		return nil
+	if err := h.explainCaller(c, w); err != nil {
+		return err
 	}
-	w.Cause = ""
-	if o := h.obstacle(c, w); o != nil {
-		w.stands(o)
-		return nil
-	}
-	w.Reason = "Nothing refuses or delays the calls of this run. " + spent
+	w.Reason += fmt.Sprintf(" It spent %s of %s.", figures.USD(uses[0].Spent), figures.USD(run.Amount))
 	return nil
 }
 
@@ -312,9 +326,12 @@ func (h *whyHandler) explainLimit(c *call, w *Why, l budget.Limit) error {
 	if err := h.complete(c, w, f); err != nil {
 		return err
 	}
-	lately, err := h.lately(c, w, f)
+	lately, _, err := h.lately(c, w, f)
 	if err != nil {
 		return err
+	}
+	if len(w.full()) > 0 {
+		w.Cause = cause
 	}
 	waiting, err := h.queued(c, w.Org, func(j *queue.Job) bool { return j.Cause == cause })
 	w.Reason = cmp.Or(lately, "The limit "+l.ID+" has refused and delayed no calls in the last hour.")
@@ -366,7 +383,7 @@ func (h *whyHandler) explainBrake(c *call, w *Why, name string, fired []*tenants
 	if len(fired) == 0 {
 		reasons = append(reasons, "The brake "+name+" stops nothing now.")
 	}
-	lately, err := h.lately(c, w, f)
+	lately, _, err := h.lately(c, w, f)
 	w.Reason = strings.TrimSpace(strings.Join(reasons, " ") + " " + lately)
 	return err
 }

@@ -147,15 +147,15 @@ func (w *Why) addLimits(limits []budget.Limit, spend *budget.Cap, statuses []bud
 		if spend != nil {
 			v.Cap, v.provider = spend.String(), spend.Provider
 		}
-		enforced := s.Mode != budget.Shadow
-		v.Refuses = enforced && (s.Refused || w.want == nil && s.Remaining == 0)
+		enforced, known := s.Mode != budget.Shadow, w.knows(s.Metric)
+		v.Refuses = enforced && (s.Refused || !known && s.Remaining == 0)
 		if s.Refused && !s.Never {
 			v.Wait = secondsOf(s.Wait)
 		}
 		if !s.ClosedUntil.IsZero() {
 			v.Closed, v.Refuses = &s.ClosedUntil, enforced
 		}
-		if w.want != nil && (w.metric == "" || w.metric == s.Metric) {
+		if known {
 			n := wantedOf(s.Metric, *w.want)
 			v.Wanted = &n
 		}
@@ -174,6 +174,11 @@ func (w *Why) addLimits(limits []budget.Limit, spend *budget.Cap, statuses []bud
 		v.Command = v.command(w)
 		w.Limits = append(w.Limits, v)
 	}
+}
+
+// knows reports whether what w holds of a metric is known.
+func (w *Why) knows(m budget.Metric) bool {
+	return w.want != nil && (w.metric == "" || w.metric == m || m != budget.Cost && m != budget.Tokens)
 }
 
 func partOf(amount, percent int64) int64 { return amount/100*percent + amount%100*percent/100 }
