@@ -41,14 +41,16 @@ type Why struct {
 	// Commands, if all are run, let it through, or show what it waits for.
 	Commands []string `json:"commands"`
 
-	explain func() error        // completes what find has found
-	limits  []budget.Limit      // that apply to it
-	caps    []budget.Cap        //
-	who     ledger.Call         // whose limits these are
-	want    *budget.Amounts     // what it holds when it starts; nil if unknown
-	metric  budget.Metric       // the only one of want that is known; empty: all are
-	before  map[limitName]int64 // what the jobs ahead of it will hold
-	ended   *obstacle           // the end of one of its runs; nil: all are open
+	explain func() error         // completes what find has found
+	acts    func() (bool, error) // of a limit or brake: reports whether it refuses calls; nil: of others
+	also    []*Why               // other things that find has found
+	limits  []budget.Limit       // that apply to it
+	caps    []budget.Cap         //
+	who     ledger.Call          // whose limits these are
+	want    *budget.Amounts      // what it holds when it starts; nil if unknown
+	metric  budget.Metric        // the only one of want that is known; empty: all are
+	before  map[limitName]int64  // what the jobs ahead of it will hold
+	ended   *obstacle            // the end of one of its runs; nil: all are open
 }
 
 // whyHandler serves /why.
@@ -68,6 +70,9 @@ func (h *whyHandler) serve(c *call) (any, error) {
 		}
 	}
 	found, err := h.find(c, id, h.dir.orgsOf(only))
+	if err == nil && len(found) > 1 {
+		found, err = acting(found)
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -90,6 +95,9 @@ func (h *whyHandler) find(c *call, id string, orgs []string) (out []*Why, err er
 	if !named || !slices.ContainsFunc(finders, func(f finder) bool { return f.kind == kind }) {
 		kind, name = "", id
 	}
+	if name == "" {
+		return nil, nil
+	}
 	for _, f := range finders {
 		if kind != f.kind && (kind != "" || !f.recognizes(id)) || f.last && len(out) > 0 {
 			continue
@@ -102,8 +110,10 @@ func (h *whyHandler) find(c *call, id string, orgs []string) (out []*Why, err er
 			if w == nil {
 				continue
 			}
-			w.Kind, w.ID, w.Org = f.kind, cmp.Or(w.ID, name), org
-			out = append(out, w)
+			for _, one := range append(w.also, w) {
+				one.Kind, one.ID, one.Org = f.kind, cmp.Or(one.ID, name), org
+				out = append(out, one)
+			}
 			if f.unique {
 				return out, nil
 			}
@@ -112,18 +122,35 @@ func (h *whyHandler) find(c *call, id string, orgs []string) (out []*Why, err er
 	return out, nil
 }
 
+// acting returns the one limit or brake that refuses calls, of several; found, if there is not exactly one.
+func acting(found []*Why) ([]*Why, error) {
+	var out []*Why
+	for _, w := range found {
+		if w.acts == nil {
+			return found, nil
+		}
+		acts, err := w.acts()
+		if err != nil {
+			return nil, err
+		}
+		if acts {
+			out = append(out, w)
+		}
+	}
+	if len(out) == 1 {
+		return out, nil
+	}
+	return found, nil
+}
+
 // maxCandidates is how many meanings of a name are listed.
 const maxCandidates = 10
 
 // ambiguous lists the commands for what a name can mean.
 func ambiguous(id string, found []*Why) error {
-	_, name, ok := strings.Cut(id, ":")
-	if !ok {
-		name = id
-	}
 	var commands []string
 	for _, w := range found[:min(len(found), maxCandidates)] {
-		commands = append(commands, "llmguard why "+ShellWord(w.Kind+":"+name)+" --org "+w.Org)
+		commands = append(commands, "llmguard why "+ShellWord(w.Kind+":"+w.ID)+" --org "+w.Org)
 	}
 	text, more := "%.80q names several things. Choose one:\n  %s", len(found)-maxCandidates
 	if more > 0 {
@@ -131,6 +158,9 @@ func ambiguous(id string, found []*Why) error {
 	}
 	return wire.BadRequest("org", "ambiguous", text, id, strings.Join(commands, "\n  "))
 }
+
+// recordedAfter is how long after a call was refused its record can take.
+const recordedAfter = 3 * time.Second
 
 // unknown explains that nothing is recorded of an id. If its time can be read, it says what would be known of it.
 func (h *whyHandler) unknown(c *call, id, only string) (any, error) {
@@ -160,9 +190,13 @@ func (h *whyHandler) unknown(c *call, id, only string) (any, error) {
 	for _, r := range w.Refusals {
 		refused += r.Refused
 	}
+	early := ""
+	if c.start.Sub(made) < recordedAfter {
+		early = " It may not be recorded yet: repeat in a few seconds."
+	}
 	w.Reason = fmt.Sprintf("Nothing is recorded of %.80s, made at %s: the ledger has no charge for it until %s. "+
 		"Refused and delayed calls are kept for a day, finished jobs for %s. Calls refused in that hour in %s: %s.", id, figures.Second(made),
-		figures.Second(searched), figures.Lasting(h.opts.File().ResultTTL), cmp.Or(only, "all orgs"), figures.Count(refused))
+		figures.Second(searched), figures.Lasting(h.opts.File().ResultTTL), cmp.Or(only, "all orgs"), figures.Count(refused)) + early
 	w.Commands = []string{fmt.Sprintf("llmguard limits refusals --from %s --to %s", hour.Format(time.RFC3339),
 		hour.Add(time.Hour).Format(time.RFC3339))}
 	return w, nil

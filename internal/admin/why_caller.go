@@ -302,7 +302,15 @@ func (h *whyHandler) findLimit(c *call, org, id string) (*Why, error) {
 	for list := range in.LimitLists() {
 		at := slices.IndexFunc(list, func(l budget.Limit) bool { return l.ID == id && l.Mode != budget.Off })
 		if at >= 0 {
-			return found("", "", func(w *Why) error { return h.explainLimit(c, w, list[at]) })
+			w, err := found("", "", func(w *Why) error { return h.explainLimit(c, w, list[at]) })
+			w.acts = func() (bool, error) {
+				f := budget.RefusalFilter{
+					Cause: string(budget.NewCause(budget.CauseLimit, id)), From: c.start.Add(-time.Hour), To: c.start.Add(time.Hour),
+				}
+				list, err := h.usage.refusalsOf(c, org, f, false)
+				return len(list) > 0, err
+			}
+			return w, err
 		}
 	}
 	return nil, nil
@@ -354,7 +362,11 @@ func (h *whyHandler) findBrake(c *call, org, id string) (*Why, error) {
 	if len(fired) == 0 && (&brakeHandler{h.base}).configured(org, name) == nil {
 		return nil, nil
 	}
-	return found("", "", func(w *Why) error { return h.explainBrake(c, w, name, fired) })
+	w, err := found("", "", func(w *Why) error { return h.explainBrake(c, w, name, fired) })
+	w.acts = func() (bool, error) {
+		return slices.ContainsFunc(fired, func(b *tenants.Brake) bool { return b.Fired(c.start) }), nil
+	}
+	return w, err
 }
 
 // explainBrake explains whom a brake stops.

@@ -140,9 +140,14 @@ func (h *whyHandler) findRun(c *call, org, id string) (*Why, error) {
 	if err != nil || len(runs) == 0 {
 		return nil, err
 	}
-	w, err := found(runs[0].User, runs[0].Key, func(w *Why) error { return h.explainRun(c, w, o, runs[0]) })
-	w.ID = runs[0].ID()
-	return w, err
+	var all []*Why
+	for _, run := range runs {
+		w, _ := found(run.User, run.Key, func(w *Why) error { return h.explainRun(c, w, o, run) })
+		w.ID = run.ID()
+		all = append(all, w)
+	}
+	all[0].also = all[1:]
+	return all[0], nil
 }
 
 // findCall finds a call by its id: waiting, refused or delayed, in the ledger, or open.
