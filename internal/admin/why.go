@@ -190,13 +190,12 @@ func (h *whyHandler) unknown(c *call, id, only string) (any, error) {
 	for _, r := range w.Refusals {
 		refused += r.Refused
 	}
-	early := ""
-	if c.start.Sub(made) < recordedAfter {
-		early = " It may not be recorded yet: repeat in a few seconds."
-	}
 	w.Reason = fmt.Sprintf("Nothing is recorded of %.80s, made at %s: the ledger has no charge for it until %s. "+
 		"Refused and delayed calls are kept for a day, finished jobs for %s. Calls refused in that hour in %s: %s.", id, figures.Second(made),
-		figures.Second(searched), figures.Lasting(h.opts.File().ResultTTL), cmp.Or(only, "all orgs"), figures.Count(refused)) + early
+		figures.Second(searched), figures.Lasting(h.opts.File().ResultTTL), cmp.Or(only, "all orgs"), figures.Count(refused))
+	if c.start.Sub(made) < recordedAfter {
+		w.Reason += " It may not be recorded yet: repeat in a few seconds."
+	}
 	w.Commands = []string{fmt.Sprintf("llmguard limits refusals --from %s --to %s", hour.Format(time.RFC3339),
 		hour.Add(time.Hour).Format(time.RFC3339))}
 	return w, nil

@@ -179,7 +179,7 @@ func (h *whyHandler) explainCaller(c *call, w *Why) error {
 	if err != nil {
 		return err
 	}
-	lately, cause, err := h.lately(c, w, w.ofCaller())
+	lately, cause, err := h.lately(c, w.Org, w.ofCaller())
 	if err != nil {
 		return err
 	}
@@ -234,9 +234,9 @@ func (w *Why) nearest() string {
 }
 
 // lately describes the cause that refused or delayed most calls in this UTC hour and the one before.
-func (h *whyHandler) lately(c *call, w *Why, f budget.RefusalFilter) (text string, cause budget.Cause, err error) {
+func (h *whyHandler) lately(c *call, org string, f budget.RefusalFilter) (text string, cause budget.Cause, err error) {
 	f.From, f.To = c.start.Add(-time.Hour), c.start.Add(time.Hour)
-	list, err := h.usage.refusalsOf(c, w.Org, f, false)
+	list, err := h.usage.refusalsOf(c, org, f, false)
 	if err != nil || len(list) == 0 {
 		return "", "", err
 	}
@@ -304,11 +304,9 @@ func (h *whyHandler) findLimit(c *call, org, id string) (*Why, error) {
 		if at >= 0 {
 			w, err := found("", "", func(w *Why) error { return h.explainLimit(c, w, list[at]) })
 			w.acts = func() (bool, error) {
-				f := budget.RefusalFilter{
-					Cause: string(budget.NewCause(budget.CauseLimit, id)), From: c.start.Add(-time.Hour), To: c.start.Add(time.Hour),
-				}
-				list, err := h.usage.refusalsOf(c, org, f, false)
-				return len(list) > 0, err
+				f := budget.RefusalFilter{Cause: string(budget.NewCause(budget.CauseLimit, id))}
+				lately, _, err := h.lately(c, org, f)
+				return lately != "", err
 			}
 			return w, err
 		}
@@ -334,7 +332,7 @@ func (h *whyHandler) explainLimit(c *call, w *Why, l budget.Limit) error {
 	if err := h.complete(c, w, f); err != nil {
 		return err
 	}
-	lately, _, err := h.lately(c, w, f)
+	lately, _, err := h.lately(c, w.Org, f)
 	if err != nil {
 		return err
 	}
@@ -395,7 +393,7 @@ func (h *whyHandler) explainBrake(c *call, w *Why, name string, fired []*tenants
 	if len(fired) == 0 {
 		reasons = append(reasons, "The brake "+name+" stops nothing now.")
 	}
-	lately, _, err := h.lately(c, w, f)
+	lately, _, err := h.lately(c, w.Org, f)
 	w.Reason = strings.TrimSpace(strings.Join(reasons, " ") + " " + lately)
 	return err
 }
