@@ -241,7 +241,8 @@ func (h *whyHandler) lately(c *call, org string, f budget.RefusalFilter) (text s
 		return "", "", err
 	}
 	most := slices.MaxFunc(list, func(a, b Refusal) int {
-		return cmp.Or(cmp.Compare(a.Refused, b.Refused), cmp.Compare(a.Waited, b.Waited), strings.Compare(a.Key, b.Key))
+		return cmp.Or(cmp.Compare(a.Refused, b.Refused), cmp.Compare(a.Waited, b.Waited), a.Last.Compare(b.Last),
+			strings.Compare(string(a.Cause), string(b.Cause)), strings.Compare(a.Key, b.Key))
 	})
 	for _, one := range list {
 		if one.Cause != most.Cause || one.User == most.User && one.Key == most.Key {
