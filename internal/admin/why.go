@@ -24,7 +24,7 @@ type Why struct {
 	Key  string `json:"key"`
 	// Cause is what refuses or delays it, as budget.Cause; empty: nothing does, or it has another reason.
 	Cause budget.Cause `json:"cause"`
-	// Reason is a sentence for people. WaitsFor is limit, cap, quota, retry, brake, stop or pause while a job
+	// Reason is a sentence for people. WaitsFor is limit, cap, quota, retry, brake, stop, run or pause while a job
 	// waits.
 	Reason   string `json:"reason"`
 	WaitsFor string `json:"waits_for,omitempty"`
