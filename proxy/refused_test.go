@@ -193,6 +193,8 @@ func TestMistakesAreNoRefusals(t *testing.T) {
 	r.chat(prompt("hi", five), "Authorization", "Bearer x").fails(t, 401, "invalid_api_key")
 	r.chat(prompt("[fake: status=400]", five))
 	r.records(4)
+	r.until("the provider's mistake holds nothing", func() bool { return r.held() == 0 })
+	r.holdOne()
 	r.org.OverLimit = "refuse"
 	r.chat(prompt("hi", five)).fails(t, 429, "rate_limit_exceeded")
 	r.counted("limit:calls", 1, 0)
