@@ -157,7 +157,7 @@ func (c *callHandler) live(x *request, r *http.Request, plan *guard.Plan, wish p
 		return err // it may wait, with its original plan
 	}
 	x.plan = call.Plan
-	c.opts.Queue.Learn(r.Context(), call)
+	c.opts.Queue.Learn(call)
 	if !plan.Request.Stream && call.Result.Outcome == guard.Completed {
 		c.runs.add(x.caller.Org.ID, plan.Request.Model, call.Result.Took)
 	}

@@ -272,6 +272,7 @@ func (q *Queue) Run(ctx context.Context) error {
 	wg.Go(func() { every(ctx, lookEvery, q.wakeups.look) })
 	wg.Go(func() { _ = q.quota.Run(ctx) }) // its error is always nil
 	wg.Go(func() { q.presence.keepPresence(ctx) })
+	wg.Go(func() { every(ctx, runMeansEvery, q.writeMeans) })
 	wg.Go(func() { every(ctx, q.opts.Grace/3, q.endings.endOverdue) })
 	if q.opts.Blobs != nil {
 		wg.Go(func() { every(ctx, sweepEvery, q.sweeper.sweepBlobs) })

@@ -117,7 +117,7 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 		return unsent.verdict
 	}
 	v := q.used(r.verdict(ctx, c, call, err), call)
-	r.q.Learn(ctx, call)
+	r.q.Learn(call)
 	r.record(ctx, c, call, v, err)
 	return r.noted(c.Job, v, err, call.Refusing(err))
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -15,42 +14,46 @@ import (
 type runMeans struct {
 	mu          sync.Mutex
 	took, share float64 // us, per mille
-	written     time.Time
+	changed     bool    // since they were written
 }
 
 const (
 	runMeanOf     = 8           // a call counts for one part in this many
-	runMeansEvery = time.Second // at most one write
+	runMeansEvery = time.Second // between writes
 )
 
 // Learn takes a call that has ended into account when it foresees when others may run.
-func (q *Queue) Learn(ctx context.Context, call *guard.Call) {
-	if p := q.settings.pools()[call.Plan.Target.Pool]; p != nil && call.Result.Outcome == guard.Completed {
-		p.means.learn(ctx, q.rdb, p.keys[6], call)
+func (q *Queue) Learn(call *guard.Call) {
+	p := q.settings.pools()[call.Plan.Target.Pool]
+	if p == nil || call.Result.Outcome != guard.Completed {
+		return
+	}
+	p.means.mu.Lock()
+	defer p.means.mu.Unlock()
+	p.means.add(call.Result.Took, call.Hold.Max.Cost, call.Result.Cost)
+}
+
+// writeMeans writes the means that have changed to the hashes of their pools.
+func (q *Queue) writeMeans(ctx context.Context) {
+	for _, p := range q.settings.pools() {
+		if took, share, changed := p.means.take(); changed {
+			q.rdb.HSet(ctx, p.keys[6], "took", took, "share", share) // after an error the next call's are written
+		}
 	}
 }
 
-// learn adds a call that has ended, and writes the means to the hash of a pool now and then.
-func (m *runMeans) learn(ctx context.Context, rdb redisconn.DB, key string, call *guard.Call) {
+// take returns the means, and whether they have changed since it was last called.
+func (m *runMeans) take() (took, share int64, changed bool) {
 	m.mu.Lock()
-	m.add(call.Result.Took, call.Hold.Max.Cost, call.Result.Cost)
-	due := time.Since(m.written) >= runMeansEvery
-	if due {
-		m.written = time.Now()
-	}
-	us, share := m.took, m.share
-	m.mu.Unlock()
-	if due {
-		go func() { // an error is no harm: the next call writes them
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), runMeansEvery)
-			defer cancel()
-			rdb.HSet(ctx, key, "took", int64(us), "share", int64(share))
-		}()
-	}
+	defer m.mu.Unlock()
+	changed = m.changed
+	m.changed = false
+	return int64(m.took), int64(m.share), changed
 }
 
 // add adds a call; mu must be held.
 func (m *runMeans) add(took time.Duration, held, cost pricing.Nano) {
+	m.changed = true
 	us, share := float64(took.Microseconds()), 1000.0
 	if held > 0 {
 		share = min(1000*float64(cost)/float64(held), 1000)
