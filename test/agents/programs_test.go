@@ -47,7 +47,7 @@ var programs = []program{
 		},
 	},
 	{
-		name: "codex", file: ".bin/codex", few: "$0.02", again: 1,
+		name: "codex", file: ".bin/codex", few: "$0.022", again: 1,
 		tool: "exec_command", args: `{"cmd":"echo TEXT"}`,
 		setup:   codexConfig,
 		command: []string{"exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"},
