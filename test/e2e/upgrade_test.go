@@ -136,12 +136,20 @@ type balancer struct {
 func newBalancer(t *testing.T, back ...*process) *balancer {
 	b := &balancer{t: t, back: back, ready: make([]bool, len(back)), sending: map[*process]int{}}
 	b.look()
-	b.Server = httptest.NewServer(&httputil.ReverseProxy{
+	proxy := &httputil.ReverseProxy{
 		FlushInterval: -1,
 		Transport:     b,
 		ErrorLog:      slog.NewLogLogger(slog.NewTextHandler(t.Output(), nil), slog.LevelWarn),
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "balanced"}) },
-	})
+	}
+	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Otherwise the server closes the request's body when the answer begins. A transport that then still looks for
+		// the body's end cuts the answer off.
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			t.Error(err)
+		}
+		proxy.ServeHTTP(w, r)
+	}))
 	t.Cleanup(b.Close)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
