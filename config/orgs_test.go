@@ -86,10 +86,10 @@ func TestMostLimits(t *testing.T) {
 
 		"orgs: [{id: acme, limits: " + limits(60, ", mode: off") + "}]": "",
 		"orgs: [{id: acme, limits: " + limits(50, "") + own("own") + "}]": "orgs[0].users[0].limits: " +
-			fmt.Sprintf(more, "this user, including those of the org"),
+			fmt.Sprintf(more, "this user, the org's included"),
 		"orgs: [{id: acme, limits: " + limits(50, ", subject: user") + own("l7") + "}]": "",
 		"orgs: [{id: acme, plans: [{id: a, limits: " + limits(51, "") + "}]}]": "orgs[0].plans[0]: " +
-			fmt.Sprintf(more, "this user, including those of the org"),
+			fmt.Sprintf(more, "this user, the org's included"),
 		"spend_caps: " + limits(51, ""): "spend_caps: has 51 spend caps; at most 50 are possible",
 		// A limit for each of 60 users: each user has one.
 		"orgs: [{id: acme, limits: " + limits(60, ", subject: user, only: u%[1]d") + ", users: " + list(60, "{id: u%d}") + "}]": "",

@@ -158,7 +158,7 @@ func (r *membershipRules) check(at string, u *User, of settings.Membership) {
 		if own {
 			at += ".limits"
 		}
-		r.found.failAt(at, tooMany, n, "this user, including those of the org")
+		r.found.failAt(at, tooMany, n, "this user, the org's included")
 	}
 }
 
@@ -174,7 +174,7 @@ func (r *membershipRules) subjects(at string, u *User, of settings.Membership) {
 			}
 			before, there := counts[l.Name]
 			if there && (member(layer.From) || member(before.from)) && before.subject != subject {
-				r.found.failAt(at, "the limit %q of %s cannot replace that of %s, which has subject %s; rename one of them",
+				r.found.failAt(at, "the limit %q of %s cannot replace the limit of %s, which has subject %s; rename one of them",
 					l.Name, layerText(layer.From, layer.ID), before.name, before.subject)
 			}
 			counts[l.Name] = origin{layer.From, layerText(layer.From, layer.ID), subject}

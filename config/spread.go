@@ -67,7 +67,7 @@ func checkSingleLimits(m *mistakes, path string, o *Org) {
 		u := &o.Users[i]
 		own := slices.ContainsFunc(u.Limits, func(l Limit) bool { return l.Mode == "enforce" }) || u.Group+u.Plan != ""
 		if own || slices.ContainsFunc(u.Keys, func(k Key) bool { return k.Concurrency > 0 }) {
-			m.failAt(path+".spread", "user %q%s has limits of its own and others count by address, and all limits of a "+
+			m.failAt(path+".spread", "user %q%s has limits, and other limits count by address. All limits of a "+
 				"call must be in one part; enforce limits by user and key, or by address", u.ID,
 				m.onLine(element(path+".users", i)))
 			return

@@ -57,7 +57,7 @@ func headline(b *builder) {
 		`sum(rate(llmguard_guard_cost_usd_total`+from+`[$__rate_interval])) * 3600`)
 	b.stat("Requests per second", "Completed requests on all routes.", "reqps",
 		`sum(rate(llmguard_proxy_requests_total`+from+`[$__rate_interval]))`)
-	b.stat("Server errors", "Share of responses with a 5xx status, including those of the provider.", "percentunit",
+	b.stat("Server errors", "Share of responses with a 5xx status, from llmguard or the provider.", "percentunit",
 		`(sum(rate(llmguard_proxy_requests_total{job=~"$job", instance=~"$instance", status=~"5.."}[$__rate_interval])) or vector(0)) / sum(rate(llmguard_proxy_requests_total`+from+`[$__rate_interval]))`, 0.01, 0.05)
 	b.stat("Jobs waiting", "Waiting jobs in all pools.", "short",
 		`sum(max by (pool, class) (llmguard_queue_waiting_jobs`+from+`))`)

@@ -44,7 +44,7 @@ func noMemory(full *capacity.FullError) *wire.Error {
 		whose, field = "Your organization has used up its share of the store's memory", "memory_org_share"
 	}
 	e := wire.RateLimited(fmt.Sprintf(
-		"%s (queue.%s). End runs, settle holds, delete files, or wait until records expire: those of batches are kept for "+
+		"%s (queue.%s). End runs, settle holds, delete files, or wait until records expire. Records of batches are kept for "+
 			"31 days",
 		whose, field), fullRest)
 	e.Err = full

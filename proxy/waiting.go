@@ -95,7 +95,7 @@ func (v *waitingCaller) comeAgain(ctx context.Context, why error) error {
 	if v.exchange.status == 0 {
 		err := v.leavePlace(context.WithoutCancel(ctx), v.calls.opts.KeepPlace)
 		if err != nil {
-			v.calls.opts.Log.Warn("place of a call whose answer had no room not reserved", "job", v.job.ID, "err", err)
+			v.calls.opts.Log.Warn("reserving the place of a call failed, its answer had no room", "job", v.job.ID, "err", err)
 		}
 	}
 	return v.end(noRoom(why))

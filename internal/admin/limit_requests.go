@@ -67,7 +67,7 @@ func viewLimitRequest(r *tenants.RaiseRequest, now time.Time) LimitRequest {
 }
 
 var limitRequestParameters = []parameter{
-	{name: "org", text: "Only those of this org"},
+	{name: "org", text: "Only this org's"},
 	{
 		name: "status", text: "Only those with this status, such as pending; default: all",
 		choices: []string{"pending", "approved", "denied", "withdrawn", "expired"},

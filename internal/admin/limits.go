@@ -39,7 +39,7 @@ type Limit struct {
 	// PerHour is the recent rate of use, and UsedUp when the limit is used up if that continues: 0 if
 	// it is now, null if not before it resets, or if it regains its amount faster.
 	PerHour   *int64     `json:"rate_per_hour"`
-	UsedUp    *float64   `json:"used_up_seconds" col:"used up in;about"`
+	UsedUp    *float64   `json:"used_up_seconds" col:"runs out in;about"`
 	Until     *time.Time `json:"override_until"` // when the first override in Amount expires
 	Closed    *time.Time `json:"closed_until"`   // when a limit closed by data loss in Redis opens again; null: open
 	Overrides []Override `json:"overrides"`

@@ -21,8 +21,8 @@ var refusalPeriod = []parameter{
 // refusalFilter selects refused calls.
 var refusalFilter = []parameter{
 	orgsParameter,
-	{name: "user", text: "Only those of this user", help: "only this user"},
-	{name: "key", text: "Only those of this key", help: "only this key"},
+	{name: "user", text: "Only this user's", help: "only this user"},
+	{name: "key", text: "Only this key's", help: "only this key"},
 	{name: "cause", text: "Only those with this cause, such as limit:daily, or with one of these kinds of causes: " +
 		strings.Join(budget.CauseKinds(), ", "), help: "only this cause, such as limit:daily, or kind, such as brake"},
 }
@@ -152,7 +152,7 @@ func (s *Server) orgRoutes() []Operation {
 		{
 			Name: "listKeys", Method: http.MethodGet, Path: "/orgs/{org}/keys",
 			Summary: "List an org's API keys, without their secrets",
-			Query:   []parameter{{name: "user", text: "Only those of this user"}},
+			Query:   []parameter{{name: "user", text: "Only this user's"}},
 			Answer:  page[Key]{}, serve: s.keys.listKeys,
 			Commands: []Command{{
 				Use: "keys list", Short: "List the API keys of an org",
@@ -261,7 +261,7 @@ func (s *Server) orgRoutes() []Operation {
 			Body: newRun{}, Answer: guard.RunView{}, Status: 201, serve: s.runs.createRun,
 			NoPage: "a run is created by the program that uses its key",
 			Commands: []Command{{
-				Use: "keys child", Short: "Give a part of a key's budget to a run, with a key of its own",
+				Use: "keys child", Short: "Give a part of a key's budget to a run, with a separate key",
 				Long: "Prints a key whose calls end with run_budget_reached when the amount is used up. It has the user, limits, models and labels\n" +
 					"of the key that gives the budget.",
 				Example: "keys child --amount '$5' --expires 2h --models 'gpt-4o*' --label run=abc\n" +

@@ -35,7 +35,7 @@ func (s *Server) limitRoutes() []Operation {
 			Commands: []Command{{
 				Use: "limits explain", All: true, AnyOf: []string{"user", "key"},
 				Short: "Show which limits count a call, where each is set, and why others do not",
-				Long: "A limit of a later place replaces that of the same name in an earlier one: defaults, org, group, plan, user. The\n" +
+				Long: "A limit replaces the limit of the same name in an earlier place: defaults, org, group, plan, user. The\n" +
 					"limit that binds first comes first. Without --model, limits for certain models do not count the call.",
 				Example: "limits explain --user alice --model gpt-5\n" +
 					"limits explain --org acme --key alice-1 --model gpt-5 -o json",
@@ -90,8 +90,8 @@ func (s *Server) limitRoutes() []Operation {
 			Commands: []Command{{
 				Use: "limits reset [LIMIT]", Short: "Reset a limit's usage to zero (ledger and in-flight calls are kept)",
 				Long: "A limit has one counter per org, user, key or address. LIMIT resets the counter of the subject that you name, immediately.\n" +
-					"With --all, several counters are reset: those of one LIMIT for everybody; without LIMIT, those of all limits; with --user\n" +
-					"or --key, those that count this user or key. --all first shows what it will reset, and asks for confirmation unless you\n" +
+					"--all resets all counters of LIMIT; without LIMIT the counters of all limits, and with --user or --key the ones that\n" +
+					"count this user or key. --all first shows what it will reset, and asks for confirmation unless you\n" +
 					"use --yes. What open calls hold stays counted.",
 				Example: "limits reset daily --org acme --user alice --reason 'bug in our script'\n" +
 					"limits reset --org acme --all --reason 'runaway agent' --yes\n" +

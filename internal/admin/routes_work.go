@@ -69,7 +69,7 @@ func (s *Server) workRoutes() []Operation {
 			Name: "listJobs", Method: http.MethodGet, Path: "/jobs", Summary: "List jobs, newest first",
 			Query: []parameter{
 				orgsParameter,
-				{name: "user", text: "Only those of this user"},
+				{name: "user", text: "Only this user's"},
 				{name: "model", text: "Only those for this model, as named in the request"},
 				{
 					name: "status", text: "Only jobs in this state: queued, running, succeeded, failed, cancelled or expired",
@@ -140,8 +140,8 @@ func (s *Server) workRoutes() []Operation {
 			Name: "listBatches", Method: http.MethodGet, Path: "/batches",
 			Summary: "List the batches of all orgs, unfinished ones first, then newest first",
 			Query: []parameter{
-				{name: "org", text: "Only those of this org"},
-				{name: "user", text: "Only those of this user"},
+				{name: "org", text: "Only this org's"},
+				{name: "user", text: "Only this user's"},
 				{
 					name: "status", text: "open: only unfinished batches", help: "only unfinished batches", kind: Switch, flag: "open",
 					value: "open",
@@ -179,7 +179,7 @@ func (s *Server) workRoutes() []Operation {
 		{
 			Name: "listWebhooks", Method: http.MethodGet, Path: "/webhooks",
 			Summary: "List webhook targets, and which of them are disabled because they answered 410",
-			Query:   []parameter{{name: "org", text: "Only those of this org"}},
+			Query:   []parameter{{name: "org", text: "Only this org's"}},
 			Answer:  page[webhook.Target]{}, serve: s.webhooks.listWebhooks,
 			Commands: []Command{{
 				Use: "webhooks targets", Short: "List webhook targets, including those switched off after status 410",
@@ -392,7 +392,7 @@ func (s *Server) spendingRoutes() []Operation {
 				Use: "usage adjust", Short: "Correct a bill", Orgs: "one", Must: []string{"reason"},
 				AnyOf: []string{"user", "call"},
 				Long: "Adds an entry of kind adjust to the ledger and to today's sums, and records it in the audit. Existing entries never\n" +
-					"change. With --call, the user, key and model are those of the call. Repeating the command with the same --id has no effect\n" +
+					"change. With --call, the entry has the call's user, key and model. Repeating the command with the same --id has no effect\n" +
 					"for at least 64 days; without --id, every run is a new adjustment.",
 				Example: "usage adjust --org acme --user alice --amount '-$1.20' --reason 'provider refund, ticket 81'\n" +
 					"usage adjust --org acme --call 01m7x425asv4hapb0hzey6k903 --amount '-$0.40' --limits --reason 'billed twice'",

@@ -63,7 +63,7 @@ func (a Alert) Text() string {
 		who = "group " + a.Group + " of org " + a.Org
 	}
 	if a.UsedUp > 0 {
-		return fmt.Sprintf("llmguard: the limit %s of %s is used up in %s if spending continues: %s of %s so far.", a.Limit,
+		return fmt.Sprintf("llmguard: the limit %s of %s runs out in %s if spending continues: %s of %s so far.", a.Limit,
 			who, figures.About(a.UsedUp), a.Charged.Trimmed(), a.Amount.Trimmed())
 	}
 	text := fmt.Sprintf("llmguard: %s has used %d%% of its limit %s: %s of %s.", who,

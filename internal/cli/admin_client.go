@@ -33,8 +33,9 @@ type adminFlags struct {
 	command *cobra.Command // the command the flags belong to
 }
 
-const adminHelp = "It connects to the admin listener of a running llmguard: that of the context (see `llmguard context`), or LLMGUARD_ADMIN_URL and\n" +
-	"LLMGUARD_ADMIN_KEY. With --config it connects to the Redis in that file directly; the audit then records your OS user."
+const adminHelp = "It connects to the admin listener of a running llmguard, named by the context (see `llmguard context`) or by\n" +
+	"LLMGUARD_ADMIN_URL and LLMGUARD_ADMIN_KEY. With --config it connects to the Redis in that file directly; the audit then\n" +
+	"records your OS user."
 
 // add registers the flags on a command. Values from the environment are never shown as
 // defaults, because one of them is a secret.
@@ -360,6 +361,7 @@ func refusedBy(status int, text []byte) error {
 		Error struct {
 			Message string `json:"message"`
 			Param   string `json:"param"`
+			Code    string `json:"code"`
 		} `json:"error"`
 	}
 	_ = json.Unmarshal(text, &e) // an answer of another server has no message
@@ -369,13 +371,14 @@ func refusedBy(status int, text []byte) error {
 	if e.Error.Message == "" {
 		return fmt.Errorf("the admin listener returned %d %s; is this llmguard?", status, http.StatusText(status))
 	}
-	return &refusal{forShell(e.Error.Message), e.Error.Param, text}
+	return &refusal{forShell(e.Error.Message), e.Error.Param, e.Error.Code, text}
 }
 
 // refusal is an error response of the API, with its whole body.
 type refusal struct {
 	message string
 	param   string // the invalid field or argument; empty if unknown
+	code    string // explained by docs/errors.md; may be empty
 	answer  []byte
 }
 

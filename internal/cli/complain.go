@@ -33,8 +33,8 @@ func exitCode(w io.Writer, err error) int {
 	return 1
 }
 
-// complain prints an error. Each configuration error is on its own line that starts with the
-// file name, as editors expect.
+// complain prints an error, and the page that explains its code if it has one. Each configuration error is on its
+// own line that starts with the file name, as editors expect.
 func complain(w io.Writer, err error) {
 	var wrong config.Errors
 	if errors.As(err, &wrong) {
@@ -42,6 +42,10 @@ func complain(w io.Writer, err error) {
 		return
 	}
 	fmt.Fprintln(w, "llmguard:", err)
+	var refused *refusal
+	if errors.As(err, &refused) && refused.code != "" {
+		fmt.Fprintf(w, "`llmguard docs errors#%s` explains this error\n", refused.code)
+	}
 }
 
 // wantFile documents what to do when the command's configuration file does not exist.
@@ -64,7 +68,7 @@ func wantFile(c *cobra.Command, path *string) {
 type noConfig struct{ path, command string }
 
 func (e noConfig) Error() string {
-	return fmt.Sprintf("%s not found. Use --config FILE (`llmguard dev` needs none and prints the path of its own), or "+
+	return fmt.Sprintf("%s not found. Use --config FILE (`llmguard dev` writes one and prints its path), or "+
 		"create one with `llmguard init`. `%s` needs this file and does not work over the network", e.path, e.command)
 }
 

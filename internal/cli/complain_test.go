@@ -34,7 +34,7 @@ func TestConfigurationErrorsStandAlone(t *testing.T) {
 
 func TestMissingConfiguration(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.yaml")
-	want := "llmguard: " + path + " not found. Use --config FILE (`llmguard dev` needs none and prints the path of its own), or create one with `llmguard init`. `llmguard serve` needs this file and does not work over the network\n"
+	want := "llmguard: " + path + " not found. Use --config FILE (`llmguard dev` writes one and prints its path), or create one with `llmguard init`. `llmguard serve` needs this file and does not work over the network\n"
 	if got := says(t, "serve", "-c", path); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

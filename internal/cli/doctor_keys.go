@@ -60,7 +60,7 @@ func printKeys(w io.Writer, r *diagnose.KeyReport) error {
 	}
 	fmt.Fprintf(w, "\n%s, memory from a sample of %d\n", plural(int(r.Keys), "key"), r.Measured)
 	if !r.Complete {
-		fmt.Fprintln(w, "The database has more keys than were read: counts are those of a part.")
+		fmt.Fprintln(w, "The database has more keys than were read; the counts cover only a part.")
 	}
 	for _, s := range r.Suspects {
 		fmt.Fprintf(w, "warning: %d of %d %s have no lifetime and may stay forever, such as %s\n", s.Keys, s.Measured, s.Kind,

@@ -65,7 +65,7 @@ func statementCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "statement", Short: "Write a month's statement of an org", Args: cobra.NoArgs,
 		Long: "Writes what an org spent in a month: by day, class of tokens, model, user, key and label, with corrections and average\n" +
-			"prices. The HTML form is one page without scripts, to read or to print. All sums are those of the ledger, exactly.\n\n" +
+			"prices. The HTML form is one page without scripts, to read or to print. All sums equal the ledger's exactly.\n\n" +
 			"With a directory or a bucket as --to, every org gets a file statement-ORG-MONTH.html, which replaces an older one.\n" +
 			"Exit code 3: a file was written, but the ledger no longer has all that belongs into it; the message says what.",
 		Example: "  llmguard usage statement --org acme --month 2026-11 --to november.html\n" +

@@ -37,7 +37,7 @@ func (s *fields) inFlags(c *cobra.Command, err error) error {
 		return err
 	}
 	if text := secondShape(c, r.message); text != "" {
-		return &refusal{text, r.param, r.answer}
+		return &refusal{text, r.param, r.code, r.answer}
 	}
 	text := advice.Replace(r.message)
 	// The message consists of the limit, the field (perhaps with a list index), and the
@@ -49,7 +49,7 @@ func (s *fields) inFlags(c *cobra.Command, err error) error {
 			text = "--" + flag + ": " + what
 		}
 	}
-	return &refusal{text, r.param, r.answer}
+	return &refusal{text, r.param, r.code, r.answer}
 }
 
 // twoShapes is the API's error about a limit with two shapes.

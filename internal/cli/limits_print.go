@@ -12,7 +12,7 @@ import (
 
 var (
 	limitColumns = columnsOf(reflect.TypeFor[admin.Limit](), "limit", "subject", "mode", "shape", "amount", "used", "held",
-		"remaining", "resets in", "used up in", "source")
+		"remaining", "resets in", "runs out in", "source")
 	countingColumns = columnsOf(reflect.TypeFor[admin.ExplainedLimit](), "limit", "from", "subject", "mode", "shape",
 		"amount", "used", "remaining", "resets in", "set in", "")
 	otherColumns = columnsOf(reflect.TypeFor[admin.ExplainedLimit](), "limit", "from", "amount", "set in", "because")

@@ -23,7 +23,7 @@ func explainWhy(c *cobra.Command, o *operated, a *adminClient) error {
 	answer, err := o.ask(c, a)
 	var r *refusal
 	if errors.As(err, &r) && r.param == "org" {
-		return &refusal{o.runHere(r.message), r.param, r.answer}
+		return &refusal{o.runHere(r.message), r.param, r.code, r.answer}
 	}
 	if err != nil {
 		return err

@@ -74,7 +74,7 @@ func memoryFields() []field {
 		gauge(desc("llmguard_redis_memory_max_bytes", "The server's maxmemory; 0 without one."), number("maxmemory")),
 		gauge(desc("llmguard_redis_memory_fragmentation_ratio", "Resident memory divided by memory in use."),
 			number("mem_fragmentation_ratio")),
-		gauge(desc("llmguard_redis_keys", "Keys in all databases, those of other programs included."), keys("keys")),
+		gauge(desc("llmguard_redis_keys", "Keys in all databases, also of other programs."), keys("keys")),
 		gauge(desc("llmguard_redis_expiring_keys", "Keys that have a lifetime."), keys("expires")),
 		counter(desc("llmguard_redis_evicted_keys_total", "Keys dropped because memory was full. Must stay 0."),
 			number("evicted_keys")),
@@ -84,7 +84,7 @@ func memoryFields() []field {
 // loadFields are clients, commands and CPU.
 func loadFields() []field {
 	cpu := desc("llmguard_redis_cpu_seconds_total",
-		"CPU time, by mode: system, user, and those of the processes that save data (system_children, user_children).",
+		"CPU time, by mode: system, user, and of processes that save data (system_children, user_children).",
 		"mode")
 	return []field{
 		gauge(desc("llmguard_redis_connected_clients", "Connections of clients."), number("connected_clients")),

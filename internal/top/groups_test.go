@@ -159,7 +159,7 @@ func TestGroupsOnTheScreen(t *testing.T) {
 	s.press("enter")
 	s.check("a limit that never resets", fold(s.lines()[7]), "user-day cost enforce $0.000000001 $0.0000001 $0 ░░░░░░░░░░ 1 % never 3h")
 	s.press("esc", "b")
-	s.check("columns", fold(s.lines()[3]), "org project id calls/min failed $/min limit used amount use used up in")
+	s.check("columns", fold(s.lines()[3]), "org project id calls/min failed $/min limit used amount use runs out in")
 	s.check("a group", fold(s.lines()[4]), "alpha web 90 0 $1.90 project $0.00000005 $0.0000001 50 % 20m")
 	s.check("without a value", fold(s.lines()[5]), "bravo (no project) 20 0 $0.5000")
 	s.check("a run", fold(s.lines()[6]), "alpha nightly run_k3 1 0 $0.000000005")

@@ -24,7 +24,7 @@ type row struct {
 }
 
 // usedUp is the name of the column of forecasts.
-const usedUp = "used up in"
+const usedUp = "runs out in"
 
 // columnsOf returns the columns of a list.
 func (m *Model) columnsOf(tab Tab) []column {

@@ -34,8 +34,8 @@ const helpText = `
   c              cancel the waiting and running jobs of the selected user
 
   Last-minute values cover calls that ended in that minute. "today" is in UTC.
-  "use" is the charged and reserved share of the fullest limit, "used up in"
-  when the first is, at the recent rate. "refused" counts calls of today.
+  "use" is the charged and reserved share of the fullest limit, "runs out in"
+  when the first one does, at the recent rate. "refused" counts calls of today.
   Filters are text of a line, or conditions such as run=nightly cost>0.5
   Columns that do not fit are shown on the line below the list.
   ~ before a value: there are more calls or waiting jobs than were counted.
@@ -194,7 +194,7 @@ func (m *Model) opened() []string {
 	for _, l := range spenderOf(m.snap.Orgs, m.org, "").Limits {
 		ends := ""
 		if l.UsedUp != nil {
-			ends = "used up in " + l.usedUp()
+			ends = "runs out in " + l.usedUp()
 		}
 		lines = append(lines, fmt.Sprintf("  %s  %s of %s, %s held, %s  %s%s", m.paint.warn(bar(l.Share()), l.Share()),
 			l.amount(l.Used), l.amount(l.Amount),

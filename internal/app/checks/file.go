@@ -170,7 +170,7 @@ func unlikelyPrices(_ context.Context, e *examination, r *diagnose.Report) {
 	for _, entry := range e.policy.Catalogue.Entries() {
 		for _, row := range entry.Prices {
 			if out := row.Rates.Output; out.Pico != 0 && (out.Pico < least || out.Pico > most) {
-				r.At("prices", diagnose.Warning, entry.Model+": its output price is hardly that of a million tokens",
+				r.At("prices", diagnose.Warning, entry.Model+": its output price is unlikely for a million tokens",
 					"Prices are USD per million tokens. Multiply a price per token by 1000000, per 1k by 1000.")
 			}
 		}
