@@ -27,64 +27,60 @@ import (
 // Config is the whole file. It is not changed after Parse; treat it as
 // read-only when sharing it between goroutines.
 type Config struct {
-	// Listen is the address for callers, as host:port.
+	// Listen is the address for callers.
 	Listen string `yaml:"listen" default:"127.0.0.1:8080" kind:"address" reload:"restart"`
-	// PublicURL is where callers reach the API, such as https://llm.example.com, for links in
-	// answers. If omitted, links are paths.
+	// PublicURL is the API's address in links, such as https://llm.example.com. If omitted, links are paths.
 	PublicURL string `yaml:"public_url" kind:"URL"`
 	// TLS encrypts the callers' listener.
 	TLS TLS `yaml:"tls" reload:"restart"`
 	// Admin is the listener for operators: health, metrics, administration.
 	Admin Admin `yaml:"admin"`
-	// Redis stores limits, jobs and the ledger. `dev` can run without it; `serve` and `worker`
-	// cannot.
+	// Redis stores limits, jobs and the ledger. Only `dev` can run without it.
 	Redis Redis `yaml:"redis" reload:"restart"`
 	// Auth configures how callers' keys are hashed.
 	Auth Auth `yaml:"auth"`
-	// TrustedProxies are the addresses (10.0.0.7 or 10.0.0.0/8) whose X-Forwarded-For, or else
-	// Forwarded, is trusted, and X-Forwarded-Proto at the console. Empty: none.
+	// TrustedProxies are the addresses (10.0.0.7 or 10.0.0.0/8) whose X-Forwarded-For, or else Forwarded, is trusted,
+	// and X-Forwarded-Proto at the console.
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies" reload:"restart"`
-	// CORSOrigins are the origins, such as https://app.example.com, of web pages that may call from
-	// a browser (CORS); "*" allows all. A page needs a key, which everyone who opens it can read.
-	// Empty: none.
+	// CORSOrigins are the origins, such as https://app.example.com, of web pages that may call from a browser (CORS);
+	// "*" allows all. A page needs a key, which everyone who opens it can read.
 	CORSOrigins []string `yaml:"cors_origins" reload:"restart" kind:"origin"`
 	// Requests limits the size and shape of one request.
 	Requests Requests `yaml:"requests" reload:"restart"`
 	// Timeouts apply to the callers' listener and to shutting down.
 	Timeouts Timeouts `yaml:"timeouts" reload:"restart"`
-	// Headers configures the headers of answers that report limits and when to retry.
+	// Headers configures how answers report limits and when to retry.
 	Headers Headers `yaml:"headers"`
 	// Connections limits open connections.
 	Connections Connections `yaml:"connections" reload:"restart"`
-	// Memory limits the memory for bodies and answers in flight.
+	// Memory limits the space for bodies and answers in flight.
 	Memory Memory `yaml:"memory" reload:"restart"`
 	// Store configures what happens when Redis is unreachable.
 	Store Store `yaml:"store"`
-	// KillSwitch overrides the modes of all limits and spend caps. off: limits work as configured.
-	// shadow: limits only count and report. stop: all spending stops as with `llmguard stop`, in
-	// every process that has loaded this file.
+	// KillSwitch overrides the modes of all limits and spend caps. off: limits work as configured. shadow: limits
+	// only count and report. stop: all spending stops as with `llmguard stop`, in processes that have loaded this
+	// file.
 	KillSwitch string `yaml:"kill_switch" default:"off" enum:"off,shadow,stop"`
-	// SpendCaps bound what all orgs together spend through this deployment, at all providers.
+	// SpendCaps bound what all orgs together spend, at all providers.
 	SpendCaps []SpendCap `yaml:"spend_caps" range:"..50 spend caps"`
-	// RequestLimits limit how many requests callers may send, whatever they cost. Default: none.
-	// Free requests also have fixed limits for each key.
+	// RequestLimits limit how many requests callers may send, whatever they cost, next to the fixed limits on free
+	// requests.
 	RequestLimits []RequestLimit `yaml:"request_limits" range:"..50 request limits"`
-	// UnknownModelPrice is the price of models that have none: an entry as under Prices, without
-	// model, provider, names and prefixes. If omitted, such models are refused. See docs/prices.md.
+	// UnknownModelPrice is the price of models that have none: an entry as under Prices, without model, provider,
+	// names and prefixes. If omitted, such models are refused.
 	UnknownModelPrice Raw `yaml:"unknown_model_price" kind:"mapping"`
-	// Prices are your own prices, which override the built-in catalogue: see docs/prices.md.
-	// ${NAME} is not expanded here.
+	// Prices are your own prices, which override the built-in catalogue: see docs/prices.md. ${NAME} is not expanded
+	// here.
 	Prices Raw `yaml:"prices" kind:"list"`
-	// PricesFile is a file written by `llmguard prices update`. It overrides the built-in
-	// catalogue, and Prices overrides it. A relative path starts at the configuration file. The
-	// file may be missing.
+	// PricesFile is a file written by `llmguard prices update`, between Prices and the catalogue. A relative path
+	// starts at the configuration file. The file may be missing.
 	PricesFile string `yaml:"prices_file"`
 	// Providers are the upstream accounts.
 	Providers []Provider `yaml:"providers,required" range:"1.."`
-	// Labels are dimensions of calls that limits and the ledger can count by. The word agents, in
-	// place of the list or of an element, defines those of coding agents.
+	// Labels are dimensions of calls that limits and the ledger can count by. The word agents, in place of the list
+	// or of an element, defines the labels of coding agents.
 	Labels []Label `yaml:"labels" range:"..8 labels" kind:"labels"`
-	// Brakes stop runs, users or keys that run wild, in every org. At most 8 apply to an org.
+	// Brakes stop runs, users or keys that run wild, in every org, at most 8 in one.
 	Brakes []Brake `yaml:"brakes"`
 	// Defaults apply to every org, in this file and in Redis.
 	Defaults Defaults `yaml:"defaults"`
@@ -96,22 +92,21 @@ type Config struct {
 	Finance Finance `yaml:"finance"`
 	// Queue configures waiting calls.
 	Queue Queue `yaml:"queue"`
-	// Files configures where uploads and batch results are stored. Without a store, neither
-	// files nor batches are served.
+	// Files configures where uploads and batch results are stored. Files and batches need a store.
 	Files Files `yaml:"files" reload:"restart"`
-	// Cache is where the answers of all response caches are stored.
+	// Cache is where response caches store answers.
 	Cache AnswerStore `yaml:"cache" reload:"restart"`
 	// Batches configures the Batch API.
 	Batches Batches `yaml:"batches" reload:"restart"`
-	// Conversations configures how llmguard stores responses that no provider stores.
+	// Conversations configures how llmguard stores responses.
 	Conversations Conversations `yaml:"conversations"`
-	// Alerts notify the operator when limits of orgs and users are nearly used up.
+	// Alerts notify the operator when limits are nearly used up.
 	Alerts Alerts `yaml:"alerts"`
-	// Webhooks configures the delivery of webhooks, for all orgs.
+	// Webhooks configures the delivery of webhooks.
 	Webhooks Webhooks `yaml:"webhooks" reload:"restart"`
 	// Log configures the log on standard error.
 	Log Log `yaml:"log"`
-	// Tracing exports spans of calls, following OpenTelemetry's conventions.
+	// Tracing exports spans of calls.
 	Tracing Tracing `yaml:"tracing" reload:"restart"`
 
 	// Name is the file's name as passed to Load or Parse, Sum the SHA-256 of its text (and of
@@ -133,23 +128,22 @@ type Config struct {
 // Admin is the operators' listener. It never serves models, and the callers' listener never
 // serves administration.
 type Admin struct {
-	// Listen is host:port. Keep it off the internet.
+	// Listen must be off the internet.
 	Listen string `yaml:"listen" default:"127.0.0.1:9090" kind:"address" reload:"restart"`
 	// TLS encrypts this listener.
 	TLS TLS `yaml:"tls" reload:"restart"`
-	// Hosts are additional host names or patterns that requests may use, such as admin.example.com;
-	// "*" allows every name. Addresses, localhost, names without a dot, private zones (.local,
-	// .internal, .svc, .home.arpa) and the host of Listen are always allowed. Other names get 421,
-	// which prevents DNS rebinding. /healthz and /readyz accept any name.
+	// Hosts are additional host names or patterns that requests may use, such as admin.example.com; "*" allows every
+	// name. Addresses, localhost, names without a dot, private zones (.local, .internal, .svc, .home.arpa) and the
+	// host of Listen are always allowed. Other names get 421, which prevents DNS rebinding, except at /healthz and
+	// /readyz.
 	Hosts []string `yaml:"hosts"`
-	// PublicURL is where administrators reach this listener, such as https://admin.example.com, for
-	// links to the console in messages. If omitted, messages name the command instead.
+	// PublicURL is this listener's address in links to the console, such as https://admin.example.com. If omitted,
+	// messages name commands instead.
 	PublicURL string `yaml:"public_url" reload:"restart" kind:"URL"`
-	// MetricsToken protects /metrics. Scrapers send it as "Authorization: Bearer TOKEN". If
-	// omitted, everyone who can reach the listener can read the names of orgs, pools and limits.
+	// MetricsToken protects /metrics. Scrapers send it as "Authorization: Bearer TOKEN". If omitted, everyone who can
+	// reach the listener can read the names of orgs, pools and limits.
 	MetricsToken Secret `yaml:"metrics_token" range:"16.. characters"`
-	// Keys of administrators open only the admin API. Create more with `llmguard admins
-	// create`.
+	// Keys of administrators open only the admin API. `llmguard admins create` creates more.
 	Keys []AdminKey `yaml:"keys"`
 }
 
@@ -179,13 +173,12 @@ type AdminKey struct {
 	Expires time.Time `yaml:"expires"`
 }
 
-// Redis is the connection to Redis: either addresses or url.
+// Redis is the connection to Redis: addresses or url.
 type Redis struct {
-	// Addresses are the servers as host:port, or one unix socket path. One for single, the
-	// sentinels for sentinel, any nodes for cluster.
+	// Addresses are the servers as host:port, or one unix socket path. For sentinel, the sentinels; for cluster, any
+	// nodes.
 	Addresses []string `yaml:"addresses" excludes:"url"`
-	// URL is the short form for a single server: redis://user:password@host:6379/0, rediss://
-	// for TLS, unix:///path. It replaces the other connection fields.
+	// URL is for a single server: redis://user:password@host:6379/0, rediss:// for TLS, unix:///path.
 	URL Secret `yaml:"url" why:"which already sets it"`
 	// Mode is the kind of deployment.
 	Mode string `yaml:"mode" default:"single" enum:"single,sentinel,cluster"`
@@ -201,9 +194,8 @@ type Redis struct {
 	TLS RedisTLS `yaml:"tls" excludes:"url"`
 	// DB is the database number; a cluster has only 0.
 	DB int `yaml:"db" min:"0" excludes:"url"`
-	// Prefix precedes the name of every key and channel, such as staging:, so that several
-	// deployments can share a Redis. At most 32 letters, digits and _ - . : /. Empty: none, as with
-	// "${PREFIX:-}" where PREFIX is not set.
+	// Prefix precedes every key and channel, such as staging:, so that deployments can share a Redis. At most 32
+	// letters, digits and _ - . : /.
 	Prefix string `yaml:"prefix" min:"0" kind:"key prefix"`
 }
 
@@ -224,8 +216,8 @@ type RedisTLS struct {
 
 // Auth is the secrets that key hashes depend on.
 type Auth struct {
-	// Peppers make stored hashes useless to anyone who has only the file or only Redis. New
-	// keys are hashed with the first; the others still verify old keys.
+	// Peppers make stored hashes useless to anyone who has only the file or only Redis. The first hashes new keys;
+	// the others still verify.
 	Peppers []Pepper `yaml:"peppers"`
 }
 
@@ -233,11 +225,11 @@ type Auth struct {
 type Pepper struct {
 	// ID is the prefix of each hash made with it. "sha256" is reserved.
 	ID string `yaml:"id,required" kind:"id" unique:"list"`
-	// Secret is made with openssl rand -hex 32. Take it from the environment in production.
+	// Secret is made with openssl rand -hex 32.
 	Secret Secret `yaml:"secret,required" range:"16.. characters"`
 }
 
-// Requests are limits for one request. Larger requests get 400 or 413 before anything is spent.
+// Requests are limits for one request. Larger ones get 400 or 413.
 type Requests struct {
 	// MaxBody is the size of the largest body.
 	MaxBody Size `yaml:"max_body" default:"32MB"`
@@ -249,33 +241,29 @@ type Requests struct {
 
 // Headers is how answers report limits and when to retry: see docs/wire.md.
 type Headers struct {
-	// Standard is the form for clients that do not know llmguard. x: X-RateLimit-*, of the limit
-	// that binds first. ietf: RateLimit and RateLimit-Policy of the IETF draft, of all limits.
+	// Standard is the form for clients that do not know llmguard. x: X-RateLimit-*, of the limit that binds first.
+	// ietf: RateLimit and RateLimit-Policy of the IETF draft, of all limits.
 	Standard string `yaml:"standard" default:"x" enum:"x,ietf,both,off"`
-	// RetryJitter is how much later than necessary the Retry-After of a 429 or 503 may be, at
-	// random: 1% to 100% of the wait, at least 2s and at most 60s. off: Retry-After is exact.
+	// RetryJitter is how much too late the Retry-After of a 429 or 503 may be, at random: 1% to 100% of the wait, at
+	// least 2s and at most 60s.
 	RetryJitter PercentOrOff `yaml:"retry_jitter" default:"10%" min:"0"`
 }
 
-// Connections are limits on open connections to the callers' listener. Connections beyond a
-// limit are closed without an answer.
+// Connections are limits on connections to the callers' listener. More are closed without an answer.
 type Connections struct {
-	// Total is the largest number of connections. 0: half of the process's file descriptors,
-	// and at most one for each 96 KiB of its memory.
+	// Total is for all addresses. 0: half of the process's file descriptors, and at most one for each 96 KiB of its
+	// memory.
 	Total int `yaml:"total" default:"0" min:"0"`
-	// PerAddress is the largest number of connections from one address. 0: a quarter of Total.
-	// Trusted proxies are limited by Total only.
+	// PerAddress is for one address, except trusted proxies. 0: a quarter of Total.
 	PerAddress int `yaml:"per_address" default:"0" min:"0"`
-	// IPv6Prefix is how many bits of an IPv6 address count as one address, wherever addresses are
-	// counted.
+	// IPv6Prefix is how many bits of an IPv6 address count as one address.
 	IPv6Prefix int `yaml:"ipv6_prefix" default:"64" range:"1..128 bits"`
-	// Streams is how many event streams, WebSockets, uploads and downloads may be open in one
-	// process. An org may have half of them, one key a quarter. More get 429. 0: no limit.
+	// Streams is how many event streams, WebSockets, uploads and downloads may be open in one process; an org may
+	// have half, one key a quarter. More get 429. 0: no limit.
 	Streams int `yaml:"streams" default:"2000" min:"0"`
 }
 
-// Timeouts are how long requests to the callers' listener, and shutting down, may take. Answers
-// have no total timeout, because streams can take long.
+// Timeouts are for the callers' listener and for shutting down. Answers have no total timeout.
 type Timeouts struct {
 	// ReadHeader limits the time to send a request's headers.
 	ReadHeader time.Duration `yaml:"read_header" default:"10s"`
@@ -285,64 +273,57 @@ type Timeouts struct {
 	Write time.Duration `yaml:"write" default:"60s"`
 	// Idle closes connections without requests.
 	Idle time.Duration `yaml:"idle" default:"120s"`
-	// Drain is how long a stopping process still accepts calls after it has reported not ready,
-	// so that load balancers notice.
+	// Drain is how long a stopping process still accepts calls after it has reported not ready.
 	Drain time.Duration `yaml:"drain" default:"5s" min:"0"`
-	// Shutdown is how long calls in flight may then continue. The rest are cancelled and
-	// settled.
+	// Shutdown is how long calls in flight may then continue.
 	Shutdown time.Duration `yaml:"shutdown" default:"30s"`
 }
 
 // Store is what happens when Redis is slow, unreachable or has lost data.
 type Store struct {
-	// OnFailure is what happens to live calls while Redis is unreachable, unless the org sets its
-	// own. deny: 503. local: calls are admitted within LocalShare of every limit. allow: calls are
-	// admitted. local and allow need JournalDir. See docs/operations.md.
+	// OnFailure is what happens to live calls while Redis is unreachable, unless the org sets its own. deny: 503.
+	// local: calls are admitted within LocalShare of every limit. allow: calls are admitted. local and allow need
+	// JournalDir. See docs/operations.md.
 	OnFailure string `yaml:"on_failure" default:"deny" enum:"deny,local,allow"`
-	// LocalShare is how much of each limit and pool quota one process admits while Redis is
-	// unreachable, for orgs with local: at most 100% divided by the number of proxies.
+	// LocalShare is how much of each limit and pool quota one process admits with local: at most 100% divided by the
+	// number of proxies.
 	LocalShare Percent `yaml:"local_share" default:"10%" reload:"restart"`
-	// Deadline is how long a call waits for Redis before llmguard sends a ping. If the ping is
-	// not answered either, OnFailure applies.
+	// Deadline is how long a call waits for Redis before llmguard sends a ping. If that is not answered either,
+	// OnFailure applies.
 	Deadline time.Duration `yaml:"deadline" default:"250ms" reload:"restart"`
-	// HoldLease is how long a call's money stays held after its process died. Then it is charged in
-	// full, as an estimate. All processes need the same one.
+	// HoldLease is how long a call's money stays held after its process died. Then it is charged in full, as an
+	// estimate. All processes need the same.
 	HoldLease time.Duration `yaml:"hold_lease" default:"60s" reload:"restart" range:"3s.."`
-	// AfterDataLoss is what limits do when Redis has lost its data. close: each limit admits
-	// nothing for the length of its window, or until `llmguard limits reopen`. open: limits count
-	// from zero.
+	// AfterDataLoss is what limits do when Redis has lost its data. close: each admits nothing for the length of its
+	// window, or until `llmguard limits reopen`. open: they count from zero.
 	AfterDataLoss string `yaml:"after_data_loss" default:"close" enum:"close,open" reload:"restart"`
-	// Durability is when a hold or a charge counts as written. async: when Redis answers. wait1:
-	// when one replica has it too (WAIT). waitaof1: when it is also on disk in Redis and in one
-	// replica (WAITAOF). Not for clusters. See docs/scaling.md.
+	// Durability is when a hold or a charge counts as written. async: when Redis answers. wait1: when one replica has
+	// it too (WAIT). waitaof1: when it is on disk in Redis and in one replica (WAITAOF). Not for clusters. See
+	// docs/scaling.md.
 	Durability string `yaml:"durability" default:"async" enum:"async,wait1,waitaof1" reload:"restart"`
-	// JournalDir is a directory on a persistent disk for charges that cannot be written to Redis,
-	// and for calls admitted without it. Processes may share it. If omitted, charges wait in
-	// memory, and calls whose process dies are charged their hold.
+	// JournalDir is a directory on a persistent disk for charges that cannot be written to Redis, and for calls
+	// admitted without it. Processes may share it. If omitted, charges wait in memory, and calls whose process dies
+	// are charged their hold.
 	JournalDir string `yaml:"journal_dir" reload:"restart"`
-	// JournalMax is the largest journal of one process; a call takes about 1 KB. The file may
-	// be twice as large.
+	// JournalMax is the largest journal of one process, at about 1 KB a call. The file may be twice as large.
 	JournalMax Size `yaml:"journal_max" default:"64MiB" reload:"restart"`
 }
 
-// Ledger is the storage and export of the ledger. Redis keeps entries until 90 days after an
-// org's last one, and daily sums for 400 days.
+// Ledger is the storage of the ledger. Redis keeps entries until 90 days after an org's last one, and daily sums for
+// 400 days.
 type Ledger struct {
-	// ExportDir is a directory to which every entry is appended before it is trimmed from Redis:
-	// see docs/ledger.md. If several processes have it, it must be the same directory, on a shared
-	// mount with working locks. Default: no export.
+	// ExportDir is a directory to which every entry is appended before it is trimmed from Redis: see docs/ledger.md.
+	// Processes need the same directory, on a shared mount with working locks. Default: no export.
 	ExportDir string `yaml:"export_dir"`
-	// MaxEntries is about how many entries of an org, and of each part of one that is spread, stay
-	// in Redis, at about 700 bytes each. With ExportDir, up to ten times as many stay until they
-	// are exported.
+	// MaxEntries is about how many entries of an org, and of each part of a spread org, stay in Redis, at about 700
+	// bytes each; up to ten times as many until they are exported.
 	MaxEntries int64 `yaml:"max_entries" default:"1000000"`
-	// MemoryShare is the percentage of Redis's maxmemory (or of the machine's memory) that all
-	// ledgers together may use. Beyond it, the oldest entries of the largest ledgers are trimmed.
-	// 100: no limit.
+	// MemoryShare is the percentage of Redis's maxmemory (or of the machine's memory) for all ledgers. Beyond it, the
+	// oldest entries of the largest ledgers are trimmed. 100: no limit.
 	MemoryShare int `yaml:"memory_share" default:"40" range:"1..100 percent"`
 }
 
-// Log is the log's level and format. Prompts, answers and keys are never logged.
+// Log never contains prompts, answers or keys.
 type Log struct {
 	Level  string `yaml:"level" default:"info" enum:"debug,info,warn,error"`
 	Format string `yaml:"format" default:"json" enum:"json,text" reload:"restart"`

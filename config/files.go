@@ -7,22 +7,20 @@ import "time"
 type Conversations struct {
 	// TTL is how long a response can be retrieved and used as previous_response_id.
 	TTL time.Duration `yaml:"ttl" default:"7d"`
-	// MaxSize is the largest response that is stored, with its own input. A conversation may have
-	// 32 times as much.
+	// MaxSize is the largest response that is stored, with its own input. A conversation may have 32 times as much.
 	MaxSize Size `yaml:"max_size" default:"1MB"`
 }
 
-// Files is where files are stored, and how many. Redis has only one record for each file.
+// Files is where files are stored, and how many.
 type Files struct {
-	// Store is a directory or a bucket, s3://bucket?region=...: see docs/batch.md. All proxies and
-	// workers need the same store; a directory must be a shared mount. They check this at startup.
+	// Store is a directory or a bucket, s3://bucket?region=...: see docs/batch.md. All proxies and workers need the
+	// same store; a directory must be a shared mount.
 	Store string `yaml:"store"`
 	// MaxFile is the largest upload.
 	MaxFile Size `yaml:"max_file" default:"200MB"`
 	// TTL is how long files are kept unless the upload sets its own lifetime.
 	TTL time.Duration `yaml:"ttl" default:"30d"`
-	// MaxOrgBytes is how much an org's files may use. Beyond it, uploads and new batches are
-	// refused. 0: no limit.
+	// MaxOrgBytes is the space of an org's files. Beyond it, uploads and new batches are refused. 0: no limit.
 	MaxOrgBytes Size `yaml:"max_org_bytes" default:"100GB" min:"0"`
 	// MaxUserBytes is the same for one user. 0: as much as the org.
 	MaxUserBytes Size `yaml:"max_user_bytes" default:"0" min:"0"`
@@ -31,11 +29,10 @@ type Files struct {
 	MaxUserFiles int `yaml:"max_user_files" default:"25000" min:"0"`
 }
 
-// AnswerStore is where the answers of the response caches of orgs are stored. An org turns its
-// cache on with its own field cache.
+// AnswerStore is where response caches store answers.
 type AnswerStore struct {
-	// Store is where the bodies of answers are: in Redis, or in files.store, where all proxies and
-	// workers read them. Answers stored before a change are found as long as files.store is set.
+	// Store is Redis, or files.store, where all proxies and workers read answers. Answers stored before a change are
+	// found as long as files.store is set.
 	Store string `yaml:"store" default:"redis" enum:"redis,files"`
 }
 
@@ -58,28 +55,24 @@ type Batches struct {
 	MaxUserOpen int `yaml:"max_user_open" default:"250" min:"0"`
 	// MaxEnded is how many ended batches of an org are kept, for 31 days. 0: all.
 	MaxEnded int `yaml:"max_ended" default:"10000" min:"0"`
-	// OverBudget is what happens to a batch whose maximum cost exceeds what a limit admits in 24
-	// hours. warn: it runs, and lines that do not fit in time end as batch_expired. refuse: it
-	// fails.
+	// OverBudget is what happens to a batch whose maximum cost exceeds what a limit admits in 24 hours. warn: it
+	// runs, and lines that do not fit in time end as batch_expired. refuse: it fails.
 	OverBudget string `yaml:"over_budget" default:"warn" enum:"warn,refuse"`
 	// Poll is how often llmguard checks a batch that the provider runs (batch_mode: provider).
 	Poll time.Duration `yaml:"poll" default:"30s"`
-	// Doubt is how long llmguard looks for such a batch in the provider's list if the answer to its
-	// creation was lost. Then it creates another. If the first one appears later, both are paid
-	// for.
+	// Doubt is how long llmguard looks for such a batch in the provider's list if the answer to its creation was
+	// lost. Then it creates another; if the first appears later, both are paid for.
 	Doubt time.Duration `yaml:"doubt" default:"2m"`
 }
 
-// Memory is the space for bodies and answers in flight in each process. If there is none within
-// seconds, calls get 503 with Retry-After. See docs/scaling.md.
+// Memory is the space for bodies and answers in flight in each process. Without space, calls get 503 after seconds.
+// See docs/scaling.md.
 type Memory struct {
-	// Bodies is how much memory they may use, at least requests.max_body. 0: a quarter of the
-	// process's memory (GOMEMLIMIT, else its cgroup's limit, else the machine's), at least twice
-	// requests.max_body.
+	// Bodies is their memory, at least requests.max_body. 0: a quarter of the process's memory (GOMEMLIMIT, else its
+	// cgroup's limit, else the machine's), at least twice requests.max_body.
 	Bodies Size `yaml:"bodies" default:"0" min:"0"`
-	// Spool is how many of these bytes may be in temporary files, which hold bodies above 1 MiB: at
-	// least requests.max_body. TMPDIR must be on a disk with this much space. 0: all bodies in
-	// memory.
+	// Spool is the part in temporary files, which hold bodies above 1 MiB: at least requests.max_body. TMPDIR must be
+	// on a disk with this much space. 0: all bodies in memory.
 	Spool Size `yaml:"spool" default:"2GB" min:"0"`
 }
 

@@ -11,14 +11,12 @@ type Finance struct {
 	Export FinanceExport `yaml:"export"`
 }
 
-// FinanceExport are FOCUS files of all orgs that the processes write on their own. One of them does
-// it for each org.
+// FinanceExport are FOCUS files of all orgs that the processes write regularly.
 type FinanceExport struct {
-	// Every is when files are written. day: soon after each midnight UTC, the files of the month so
-	// far. month: when a month is over. Default: never.
+	// Every is when files are written. day: soon after each midnight UTC, the files of the month so far. month: when
+	// a month is over. Default: never.
 	Every string `yaml:"every" enum:"day,month"`
-	// To is a directory, the same for all processes, or a bucket, s3://bucket/prefix?region=... as
-	// in files.store.
+	// To is a directory, the same for all processes, or a bucket, s3://bucket/prefix?region=... as in files.store.
 	To string `yaml:"to"`
 	// Format of the files.
 	Format string `yaml:"format" default:"csv" enum:"csv"`

@@ -13,25 +13,21 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// Label is a dimension of calls, such as their project: limits can count by it, and the ledger has
-// it in every entry.
+// Label is a dimension of calls, such as their project.
 type Label struct {
 	// Name is 1 to 32 of a-z, 0-9 and _, and none of org, group, user, key, ip.
 	Name string `yaml:"name,required" kind:"label" unique:"list"`
-	// From are the places of the value, in order: "header X-Project" (a header, which is not
-	// forwarded), "body user" or "body metadata.project" (a text in the JSON body), and key (the
-	// labels of the key, its user or its org).
+	// From are the places of the value, in order: "header X-Project" (a header, which is not forwarded), "body user"
+	// or "body metadata.project" (a text in the JSON body), and key (the labels of the key, its user or its org).
 	From []string `yaml:"from" kind:"label source"`
 	// Default is the value of calls that have none.
 	Default string `yaml:"default"`
 	// Missing is what happens to calls without a value. count: they count together under the empty
 	// value. refuse: they get 400.
 	Missing string `yaml:"missing" default:"count" enum:"count,refuse"`
-	// MaxValues is how many different values an org may have in a UTC day. Calls with further values
-	// count together under the value (other).
+	// MaxValues is how many values an org may have in a UTC day. Further values count together as (other).
 	MaxValues int64 `yaml:"max_values" default:"10000" range:"1..1M"`
-	// Usage also keeps the sums of each day by value, for `llmguard usage --by label:NAME`. Then
-	// MaxValues is at most 10000.
+	// Usage also keeps daily sums by value, for `llmguard usage --by label:NAME`. Then MaxValues is at most 10000.
 	Usage bool `yaml:"usage"`
 
 	// Agents is set for the labels of the word agents. An invalid value of these counts as absent.

@@ -1,14 +1,12 @@
 package config
 
-// Tracing is the export of spans of calls, by OTLP over HTTP: see docs/tracing.md. It is off unless
-// Endpoint or the environment names a collector. Standard OTEL_ variables apply to omitted
-// settings.
+// Tracing is the export of spans of calls by OTLP over HTTP, if Endpoint or the environment names a collector.
+// Standard OTEL_ variables apply to omitted settings.
 type Tracing struct {
 	// Endpoint is the collector: http://otel-collector:4318. /v1/traces is added if it has no
 	// path.
 	Endpoint string `yaml:"endpoint" kind:"collector"`
-	// SampleRatio is the part of calls that are traced, if their caller has not decided with a
-	// traceparent header: 10%. Default: all.
+	// SampleRatio is the part of calls that are traced, if no traceparent header decides: 10%. Default: all.
 	SampleRatio Percent `yaml:"sample_ratio"`
 	// Headers are sent with every export, such as a tenant's token.
 	Headers map[string]Secret `yaml:"headers"`

@@ -11,8 +11,8 @@ import (
 
 // Webhooks is how events are delivered to orgs' servers.
 type Webhooks struct {
-	// AllowNetworks are the private addresses (10.1.0.7 or 10.1.0.0/16) that events may be sent
-	// to. Other private, loopback and link-local addresses are never contacted.
+	// AllowNetworks are the private addresses (10.1.0.7 or 10.1.0.0/16) that events may be sent to. Other private,
+	// loopback and link-local addresses are never contacted.
 	AllowNetworks []netip.Prefix `yaml:"allow_networks"`
 	// AllowHTTP are host names, without port, that may be contacted without TLS.
 	AllowHTTP []string `yaml:"allow_http" kind:"host name"`
@@ -20,7 +20,7 @@ type Webhooks struct {
 	CAFile string `yaml:"ca_file"`
 	// Timeout is how long one attempt may take, including the answer.
 	Timeout time.Duration `yaml:"timeout" default:"15s"`
-	// GiveUp is how long delivery is retried before an event becomes a dead letter.
+	// GiveUp is how long delivery is retried.
 	GiveUp time.Duration `yaml:"give_up" default:"3d" range:"..30d"`
 }
 

@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -15,7 +16,7 @@ const operationsBelow = "<!-- Generated from the table of operations by `make ge
 
 // TestOperationsReference compares docs/admin-api.md with the table of operations; go generate writes it.
 func TestOperationsReference(t *testing.T) {
-	text := "\n| request | what it does | command | in the audit |\n|---|---|---|---|\n"
+	text := "\n| request | command (action in the audit) |\n|---|---|\n"
 	for _, o := range admin.Operations() {
 		text += operationRow(&o)
 	}
@@ -25,23 +26,21 @@ func TestOperationsReference(t *testing.T) {
 // clause is the first clause of a summary. The rest is in the OpenAPI document, as are bodies.
 var clause = regexp.MustCompile(`^[^;:.]+`)
 
-// operationRow describes an operation.
+// operationRow describes an operation by its commands, which have a help text, or else by its summary.
 func operationRow(o *admin.Operation) string {
-	request := o.Method + " " + o.Path
-	separator := "?"
+	var queries, commands []string
 	for _, in := range o.Inputs() {
 		if in.In == "query" {
-			request += separator + in.Name + "="
-			separator = "&"
+			queries = append(queries, in.Name+"=")
 		}
 	}
-	var commands []string
+	request := strings.TrimSuffix(o.Method+" "+o.Path+"?"+strings.Join(queries, "&"), "?")
 	for _, c := range o.Commands {
 		commands = append(commands, "`"+c.Use+"`")
 	}
-	audit := ""
+	text := cmp.Or(strings.Join(commands, ", "), clause.FindString(o.Summary))
 	if o.Audit != "" {
-		audit = "`" + o.Audit + "`"
+		text += " (`" + o.Audit + "`)"
 	}
-	return fmt.Sprintf("| `%s` | %s | %s | %s |\n", request, clause.FindString(o.Summary), strings.Join(commands, ", "), audit)
+	return fmt.Sprintf("| `%s` | %s |\n", request, text)
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -145,7 +146,8 @@ func (r *reference) read(f *ast.File) {
 // write returns the generated part of each page.
 func (r *reference) write() map[string]string {
 	r.page("README").WriteString("\n## How values are written\n" + escape(r.words) +
-		"\nA change of settings marked *restart* needs a restart of the process; all others apply at a reload.\n")
+		"\nFields without a type are text, lists are of text unless stated otherwise. Settings and sections marked *restart* need\n" +
+		"a restart of the process; all others apply at a reload.\n")
 	r.section("Config", "", false)
 	out := map[string]string{}
 	for page, text := range r.pages {
@@ -172,14 +174,25 @@ func (r *reference) section(name, path string, fixed bool) {
 	fmt.Fprintf(out, "\n## %s\n\n", title)
 	fields := fieldsOf(r.structs[name])
 	if path != "" {
-		out.WriteString(linked(predicate(named(r.texts[name], fields), name)) + "\n\n")
-	}
-	if fixed {
-		out.WriteString("Changes here need a restart.\n\n")
+		out.WriteString(linked(predicate(named(r.texts[name], fields), name)))
+		if fixed {
+			out.WriteString(" *Restart.*")
+		}
+		out.WriteString("\n\n")
 	}
 	var inner []func()
-	for i, f := range fields {
-		out.WriteString(f.line(fields, i, r.goesTo(f, path, fixed, &inner)) + "\n")
+	end := 0
+	for i := 0; i < len(fields); i = end {
+		end = shared(fields, i)
+		var heads, names []string
+		for _, f := range fields[i:end] {
+			heads = append(heads, f.head(r.goesTo(f, path, fixed, &inner)))
+			names = append(names, "`"+f.name+"`")
+		}
+		last := len(names) - 1
+		subject := strings.TrimPrefix(strings.Join(names[:last], ", ")+" and "+names[last], " and ")
+		text := linked(predicate(named(fields[i].code(), fields), subject))
+		out.WriteString(strings.TrimSuffix("- "+strings.Join(heads, ", ")+": "+text, ": ") + "\n")
 	}
 	for _, fn := range inner {
 		fn()
@@ -246,9 +259,27 @@ func fieldsOf(st *ast.StructType) []field {
 }
 
 var kinds = map[string]string{
-	"string": "text", "Secret": "secret text", "bool": "boolean", "int": "count", "int64": "count",
+	"string": "text", "Secret": "secret", "bool": "boolean", "int": "count", "int64": "count",
 	"Size": "size", "Percent": "percentage", "PercentOrOff": "percentage or off", "Duration": "duration", "Quantity": "money or count", "Rate": "money or count per time",
 	"Prefix": "address or range", "Time": "date or time",
+}
+
+// explained reports whether the field's comment explains each of its choices.
+func (f field) explained() bool {
+	missing := func(choice string) bool { return !strings.Contains(f.text, choice+": ") }
+	return f.choices() != nil && !slices.ContainsFunc(f.choices(), missing)
+}
+
+// code returns the field's comment, with its choices as code if it explains them.
+func (f field) code() string {
+	text := strings.Join(strings.Fields(f.text), " ")
+	if !f.explained() {
+		return text
+	}
+	for _, choice := range f.choices() {
+		text = strings.Replace(text, " "+choice+": ", " `"+choice+"`: ", 1)
+	}
+	return text
 }
 
 // choices returns the texts that a field may have, nil if it may have others.
@@ -281,16 +312,25 @@ func (f field) kind() string {
 	return kinds[f.elem]
 }
 
-// line describes a field, with a link to the section that it contains, if any. A field without a comment is
-// described by that of an earlier field that names it.
-func (f field) line(all []field, i int, link string) string {
+// shared returns the end of the fields from i on that the comment of field i describes: it names the later ones,
+// which have none.
+func shared(fields []field, i int) int {
+	end := i + 1
+	for end < len(fields) && fields[end].text == "" && word(fields[end].goName).MatchString(fields[i].text) {
+		end++
+	}
+	return end
+}
+
+// head returns a field's name with its type and bounds, and a link to the section that it contains, if any.
+func (f field) head(link string) string {
 	kind := f.kind()
 	switch {
 	case f.table:
 		kind = "names with " + kind
 	case f.tag.Get("kind") == "labels":
 		kind = "`agents` or list"
-	case kind == "" && f.list:
+	case f.list && (kind == "" || kind == "text"):
 		kind = "list"
 	case kind == "":
 		kind = "section"
@@ -298,7 +338,7 @@ func (f field) line(all []field, i int, link string) string {
 		kind = "list of " + kind
 	}
 	var facts []string
-	if link == "" || kind != "section" {
+	if kind != "text" && !f.explained() && (link == "" || kind != "section") {
 		facts = append(facts, kind)
 	}
 	if strings.HasSuffix(f.tag.Get("yaml"), ",required") {
@@ -322,12 +362,6 @@ func (f field) line(all []field, i int, link string) string {
 	if f.tag.Get("reload") == "restart" {
 		facts = append(facts, "restart")
 	}
-	text := predicate(named(f.text, all), "`"+f.name+"`")
-	for k := i - 1; text == "" && k >= 0; k-- {
-		if word(f.goName).MatchString(all[k].text) {
-			text = "See `" + all[k].name + "`."
-		}
-	}
 	name := "**`" + f.name + "`**"
 	if link != "" {
 		name = "**[`" + f.name + "`](" + link + ")**"
@@ -335,7 +369,7 @@ func (f field) line(all []field, i int, link string) string {
 	if len(facts) > 0 {
 		name += " (" + strings.Join(facts, ", ") + ")"
 	}
-	return strings.TrimSuffix("- "+name+": "+linked(text), ": ")
+	return name
 }
 
 // bounds describes the range of a field.

@@ -7,24 +7,21 @@ import (
 	"time"
 )
 
-// Brake is a rule over the calls of one user, key or value of a label. It fires when they do what
-// the rule in When describes, and then stops or slows them. See docs/brakes.md.
+// Brake is a rule over the calls of one user, key or value of a label. It stops or slows them when they do what When
+// describes.
 type Brake struct {
 	// Name is unique in the org. Counts are stored under it.
 	Name string `yaml:"name,required" kind:"id" unique:"list"`
-	// By is whose calls are counted and stopped together: each user, key, ip or value of a label,
-	// or each combination in a list: [user, session]. run-budget: each run, with all runs inside
-	// it.
+	// By is whose calls are counted and stopped together: each user, key, ip or value of a label, or each combination
+	// in a list: [user, session]. run-budget: each run, with the runs inside it.
 	By string `yaml:"by,required" kind:"subject"`
-	// Shared counts and stops all users with a value together. Otherwise the values of a label from
-	// a header or from the body are counted for each user separately, so that no caller can have
-	// the calls of others stopped.
+	// Shared counts and stops all users with a value together. Otherwise values from a header or the body are counted
+	// for each user separately, so that no caller can stop others.
 	Shared bool `yaml:"shared"`
-	// When is what the brake fires at. It has exactly one rule.
+	// When has exactly one rule.
 	When BrakeWhen `yaml:"when"`
-	// Action is what then happens to calls with the same By. stop: they get 403 brake_stopped. ask:
-	// they get 403 approval_required. slow: they have low priority. shadow: nothing; the brake only
-	// reports.
+	// Action is what happens to calls with the same By. stop: they get 403 brake_stopped. ask: they get 403
+	// approval_required. slow: they have low priority. shadow: the brake only reports.
 	Action string `yaml:"action" default:"stop" enum:"stop,ask,slow,shadow"`
 	// For is how long the action lasts, from the window of the rule to 30d. Default: until it is released, at
 	// most 30 days.
@@ -66,14 +63,14 @@ func (w BrakeWhen) Window() time.Duration {
 	return w.Spend.Window
 }
 
-// BrakeSpend is spend above the usual: the larger of two means per window, that of the same subject
-// over its last 24 windows, and that of all others with a call in this window.
+// BrakeSpend is spend above the usual: the larger of two means per window, the subject's over its last 24 windows,
+// and all others' that have a call in this window.
 type BrakeSpend struct {
 	// Window is the sliding window in which charges are added up.
 	Window time.Duration `yaml:"window" default:"10m" range:"1m..1d"`
-	// Above is how many times the usual may be spent in a window, such as 5x.
+	// Above is how many times the usual may be spent in a window.
 	Above string `yaml:"above" default:"5x"`
-	// Floor is an amount that may be spent in a window in any case.
+	// Floor may be spent in a window in any case.
 	Floor Quantity `yaml:"floor" default:"$1" kind:"money"`
 }
 

@@ -5,20 +5,19 @@ import (
 	"time"
 )
 
-// Alerts are messages about a money limit of an org or user whose charges pass a threshold,
-// delivered like webhooks. See docs/webhooks.md.
+// Alerts are messages about a money limit of an org or user whose charges pass a threshold, delivered like webhooks.
 type Alerts struct {
-	// URL is where alerts are posted, https. The address of a chat is a secret.
+	// URL is where alerts are posted, https. A chat's address is a secret.
 	URL Secret `yaml:"url"`
-	// Format is what is posted. slack: {"text": "..."}, for Slack, Mattermost, Rocket.Chat and
-	// others. standard: a signed event alert.limit.
+	// Format is what is posted. slack: {"text": "..."}, for Slack, Mattermost, Rocket.Chat and others. standard: a
+	// signed event alert.limit.
 	Format string `yaml:"format" default:"slack" enum:"slack,standard"`
 	// Secrets sign alerts in format standard, like the secrets of webhooks.
 	Secrets []Secret `yaml:"secrets" needs:"format=standard"`
 	// Thresholds are the parts of a limit, by default [50%, 80%, 100%].
 	Thresholds []Percent `yaml:"thresholds"`
-	// Forecast also alerts when a limit will be used up within this time, such as 1h, and before it
-	// resets, if spending continues at its recent rate. 0: off.
+	// Forecast also alerts when a limit will run out within this time, such as 1h, and before it resets, at its
+	// recent rate. 0: off.
 	Forecast time.Duration `yaml:"forecast" min:"0"`
 	// PerHour is the most messages of one org in an hour. One more message counts the others.
 	PerHour int `yaml:"per_hour" default:"20" range:"1..500"`
@@ -41,8 +40,7 @@ func (a Alerts) Percents() []int {
 type Webhook struct {
 	// URL is where events are posted: https, any port.
 	URL string `yaml:"url,required" unique:"list"`
-	// Secrets sign every event: whsec_ and 24 to 64 bytes in base64. Take them from the
-	// environment in production. List two during a rotation.
+	// Secrets sign every event: whsec_ and 24 to 64 bytes in base64. List two during a rotation.
 	Secrets []Secret `yaml:"secrets,required"`
 	// Events are patterns of event types. Default: all.
 	Events []string `yaml:"events" range:"1.." kind:"event"`

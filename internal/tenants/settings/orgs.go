@@ -22,78 +22,68 @@ type Org struct {
 	Models []string `yaml:"models" range:"1.." kind:"pattern" unset:"all" runtime:"allowed models, as comma-separated patterns"`
 	// Providers are the ids of the providers that it may use. Default: all.
 	Providers []string `yaml:"providers" range:"1.." unset:"all" runtime:"allowed providers, comma-separated"`
-	// DefaultOutputLimit is added to requests without an output limit. If omitted, such calls are
-	// held at the model's maximum.
+	// DefaultOutputLimit is added to requests without an output limit. If omitted, they are held at the model's
+	// maximum.
 	DefaultOutputLimit int64 `yaml:"default_output_limit" unset:"none" runtime:"output tokens for requests that set no output limit"`
-	// Hold is how much of a call's cost is held before it is sent. max: the maximum. agents: a
-	// first part for streams of coding agents. grow: also for other streams without an output
-	// limit. See docs/concepts.md.
+	// Hold is how much of a call's cost is held before it is sent. max: the maximum. agents: a first part for streams
+	// of coding agents. grow: also for other streams without an output limit. See docs/concepts.md.
 	Hold string `yaml:"hold" default:"agents" enum:"max,agents,grow" runtime:""`
-	// GrowStep is how many tokens a growing hold is ahead of the output. 800 is enough for 300
-	// tokens a second. See docs/concepts.md.
+	// GrowStep is how many tokens a growing hold is ahead of the output. 800 is enough for 300 tokens a second.
 	GrowStep int64 `yaml:"grow_step" default:"800" range:"20..1M tokens" excludes:"hold=max"`
 	// OverLimit is what happens to a call that does not fit now. wait: it queues. refuse: it
 	// gets 429.
 	OverLimit string `yaml:"over_limit" default:"wait" enum:"wait,refuse" runtime:""`
-	// MaxWait is how long calls may wait. Default: as long as the caller and the pool's max_age
-	// allow.
+	// MaxWait is how long calls may wait. Default: as long as the caller and the pool's max_age allow.
 	MaxWait time.Duration `yaml:"max_wait" excludes:"over_limit=refuse" runtime:"how long calls may wait, such as 10m"`
-	// OnStoreFailure replaces store.on_failure for this org.
+	// OnStoreFailure replaces store.on_failure.
 	OnStoreFailure string `yaml:"on_store_failure" enum:"deny,local,allow" runtime:""`
-	// OnDisconnect is what happens to a call whose caller disconnects. auto: streams with visible
-	// output are cancelled and charged for that output, other calls are read to their end. cancel
-	// and finish do the same for all calls.
+	// OnDisconnect is what happens to a call whose caller disconnects. auto: streams with visible output are
+	// cancelled and charged for it, other calls are read to their end. cancel and finish apply to all calls.
 	OnDisconnect string `yaml:"on_disconnect" default:"auto" enum:"auto,cancel,finish" runtime:""`
-	// BatchMode replaces providers[].batch_mode for this org.
+	// BatchMode replaces providers[].batch_mode.
 	BatchMode string `yaml:"batch_mode" enum:"queue,provider"`
-	// Downgrade maps models to cheaper ones: {gpt-4o: gpt-4o-mini}. A call that fits a limit only
-	// with the cheaper model gets that one, and the answer has X-Llmguard-Downgraded. Default:
-	// none.
+	// Downgrade maps models to cheaper ones: {gpt-4o: gpt-4o-mini}. A call that fits a limit only with the cheaper
+	// model gets it, and the answer has X-Llmguard-Downgraded.
 	Downgrade map[string]string `yaml:"downgrade"`
-	// Cache lets calls be answered from earlier answers of the org. Default: no answer is stored.
+	// Cache lets calls be answered from earlier answers of the org. Default: off.
 	Cache Cache `yaml:"cache" unset:"off" runtime:""`
-	// Runs bound the budgets that the org's keys give away: see docs/runs.md.
+	// Runs bound the budgets that the org's keys give away.
 	Runs Runs `yaml:"runs" runtime:""`
-	// AllowBuiltinTools permits the provider's own tools, such as web search. Their cost is not
-	// bounded by a hold.
+	// AllowBuiltinTools permits the provider's own tools, such as web search. Holds do not bound their cost.
 	AllowBuiltinTools bool `yaml:"allow_builtin_tools" runtime:"allow the provider's built-in tools"`
-	// RetryStartedJobs runs a job again if its worker died after the call may have reached the
-	// provider and before any answer arrived. The first attempt is charged as an estimate.
+	// RetryStartedJobs runs a job again if its worker died after the call may have reached the provider, before an
+	// answer. The first attempt is charged as an estimate.
 	RetryStartedJobs bool `yaml:"retry_started_jobs" default:"true" runtime:"rerun jobs whose worker died"`
-	// Labels are values of labels for calls with keys of the org; those of users and keys come first.
+	// Labels are values of labels for calls with keys of the org; users' and keys' come first.
 	Labels map[string]string `yaml:"labels" flag:"label" runtime:"label of calls with the org's keys, as name=value (repeat for several; replaces all)"`
-	// Weight is the org's share of a pool's queue relative to others: an org with 200 gets
-	// twice as much as one with 100.
+	// Weight is the org's share of a pool's queue: an org with 200 gets twice as much as one with 100.
 	Weight int `yaml:"weight" default:"100" runtime:"share of the queue relative to other orgs"`
-	// Spread divides the org's money into parts, so that on a Redis Cluster its calls use several
-	// servers. See docs/scaling.md.
+	// Spread divides the org's money into parts, so that its calls use several servers of a Redis Cluster. See
+	// docs/scaling.md.
 	Spread int `yaml:"spread" default:"1" range:"1..64 parts" runtime:"parts of the org's money, for several servers of a Redis Cluster"`
-	// MaxPriority is the highest priority that calls of the org may have. High ones take turns from
-	// other calls of the org, never from other orgs.
+	// MaxPriority is the highest priority that calls of the org may have. High ones take turns from other calls of
+	// the org only.
 	MaxPriority string `yaml:"max_priority" default:"normal" enum:"high,normal,low" runtime:"highest priority of calls: {}"`
-	// ModelPriority maps patterns of models to the priority of their calls: {"gpt-4o-mini*": low}.
-	// The longest pattern that matches applies. The priority of a key, user or call takes
-	// precedence. Default: normal.
+	// ModelPriority maps patterns of models to the priority of their calls: {"gpt-4o-mini*": low}. The longest match
+	// applies. A key's, user's or call's priority takes precedence. Default: normal.
 	ModelPriority map[string]string `yaml:"model_priority"`
-	// RaiseRequests replaces defaults.raise_requests for this org, field by field.
+	// RaiseRequests replaces defaults.raise_requests, field by field.
 	RaiseRequests RaiseRequests `yaml:"raise_requests"`
-	// Alerts notify the org when its limits and those of its users are nearly used up, in
-	// addition to the operator's alerts.
+	// Alerts notify the org when its and its users' limits are nearly used up, in addition to the operator.
 	Alerts Alerts `yaml:"alerts"`
 	// Webhooks are the org's servers to notify when jobs, batches and responses end.
 	Webhooks []Webhook `yaml:"webhooks"`
-	// RequestWebhooks allows requests and batches to name their own targets. Default: not
-	// allowed.
+	// RequestWebhooks allows requests and batches to name their own targets.
 	RequestWebhooks RequestWebhooks `yaml:"request_webhooks"`
 	// Limits of the org, its groups, users and keys.
 	Limits []Limit `yaml:"limits"`
 	// Groups are sets of users with separate limits.
 	Groups []Group `yaml:"groups" range:"..1000 groups"`
-	// Plans are the org's own, in addition to those of defaults. A plan with an id of defaults
-	// changes it for this org: limits by name, and Models and Priority if given.
+	// Plans are added to the plans of defaults. A plan with the same id changes that one: limits by name, and Models
+	// and Priority if given.
 	Plans []Plan `yaml:"plans" range:"..100 plans"`
-	// Plan is the plan of users without one. Default: that of defaults.
-	Plan string `yaml:"plan" unset:"not set" runtime:"plan of users without one (default: that of defaults)"`
+	// Plan is the plan of users without one. Default: the plan of defaults.
+	Plan string `yaml:"plan" unset:"not set" runtime:"plan of users without one (default: the plan of defaults)"`
 	// Brakes of the org. One with the name of a brake for all orgs replaces it.
 	Brakes []Brake `yaml:"brakes"`
 	// Users of the org, with their keys.
@@ -104,14 +94,13 @@ type Org struct {
 type Cache struct {
 	// MaxAge is how long answers are stored and used. 0 turns the cache off.
 	MaxAge time.Duration `yaml:"max_age" min:"0" range:"1s..30d" runtime:"how long the response cache stores answers, such as 1h (0: no cache)"`
-	// Cost is what an answer from the cache is charged, as a share of what the original call
-	// cost. Default: 0, which charges nothing.
+	// Cost is what an answer from the cache is charged, as a share of the original call's cost. Default: 0.
 	Cost Percent `yaml:"cost" min:"0" needs:"max_age" runtime:"cost of a cached answer, in percent of the original call's, such as 25% (default 0%)"`
-	// Always uses the cache for every call whose answer can be reused. Otherwise a request asks
-	// for it with the header Llmguard-Cache.
+	// Always uses the cache for every call whose answer can be reused. Otherwise a request asks with the header
+	// Llmguard-Cache.
 	Always bool `yaml:"always" needs:"max_age" runtime:"use the cache for every call, not only for those that ask for it"`
-	// MaxBytes is the most that the answers of the org may have together. When it is reached,
-	// new answers replace the oldest. 0: no bound but queue.memory_org_share.
+	// MaxBytes is the size of all answers of the org; new answers replace the oldest. 0: no bound but
+	// queue.memory_org_share.
 	MaxBytes Size `yaml:"max_bytes" default:"64MB" min:"0" runtime:"maximum size of the cache"`
 }
 
@@ -124,8 +113,7 @@ type Runs struct {
 	MaxDepth int `yaml:"max_depth" default:"4" min:"0" range:"0..4" runtime:"how deep runs may be nested, at most 4; 0: no runs"`
 	// MaxOpen is how many open runs a key may have, and how many a run may contain.
 	MaxOpen int `yaml:"max_open" default:"100" range:"1..100k" runtime:"open runs of a key, and inside a run"`
-	// MaxAmount is the most that a run may have, with what is added to it: "$50". Default: any
-	// amount.
+	// MaxAmount is the most that a run may have, additions included: "$50". Default: any amount.
 	MaxAmount Quantity `yaml:"max_amount" kind:"money" unset:"any" runtime:"most that a run may have, such as $50 (default: any amount)"`
 	// MaxLife is the longest time until a run expires.
 	MaxLife time.Duration `yaml:"max_life" default:"7d" range:"1m..30d" runtime:"longest time until a run expires"`
@@ -141,17 +129,17 @@ type User struct {
 	Disabled bool `yaml:"disabled" runtime:"" flag:"-"`
 	// Labels are values of labels for calls with keys of the user.
 	Labels map[string]string `yaml:"labels" flag:"label" runtime:"label of calls with the user's keys, as name=value (repeat for several; replaces all)"`
-	// Weight is the user's share of the org's turns relative to its other users.
+	// Weight is the user's share of the org's turns.
 	Weight int `yaml:"weight" default:"100" runtime:"share of the org's turns relative to other users"`
-	// Priority is the priority of the user's calls, and the highest that they may choose. Default:
-	// the plan's, else normal, and they may choose up to max_priority of the org.
+	// Priority is the priority of the user's calls, and the highest that they may choose. Default: the plan's, else
+	// normal, with a choice up to max_priority of the org.
 	Priority string `yaml:"priority" enum:"high,normal,low" unset:"not set" runtime:"priority of the user's calls: {}"`
 	// Group is the id of the user's group. Default: none.
 	Group string `yaml:"group" unset:"none" runtime:"the user's group"`
-	// Plan is the id of the user's plan, in place of the org's.
+	// Plan is the id of the user's plan. Default: the org's.
 	Plan string `yaml:"plan" unset:"the org's" runtime:"the user's plan (default: the org's)"`
-	// Limits are for this user only. One with the name of an org's, a group's or a plan's limit for
-	// each user replaces it; others are added. Their subject is user and may be left out.
+	// Limits are for this user only. One with the name of an org's, a group's or a plan's limit for each user
+	// replaces it. Their subject is user and may be left out.
 	Limits []Limit `yaml:"limits"`
 	// Keys of the user.
 	Keys []Key `yaml:"keys"`
@@ -165,26 +153,21 @@ type Key struct {
 	Hash string `yaml:"hash,required"`
 	// Name is for people.
 	Name string `yaml:"name" runtime:"display name"`
-	// Models are patterns of the models that this key may use, within the org's. Default: the
-	// plan's, else all of the org's.
+	// Models are patterns of the models that this key may use, within the org's. Default: the plan's, else the org's.
 	Models []string `yaml:"models" range:"1.." kind:"pattern" unset:"all" runtime:"allowed models, as comma-separated patterns"`
-	// Scopes are what the key may be used for: calls (every endpoint that costs money), single
-	// endpoints by the names that limits use (chat.completions, embeddings and others), jobs,
-	// files, batches, usage, runs, limit_requests (requesting more of the limits of the key and its
-	// user), limit_requests.org (also of its org and group), holds. Default: everything except
-	// holds and limit_requests.org.
+	// Scopes are what the key may be used for: calls (every endpoint that costs money), single endpoints as in limits
+	// (chat.completions, embeddings and others), jobs, files, batches, usage, runs, limit_requests (more of the
+	// limits of the key and its user), limit_requests.org (also of its org and group), holds. Default: everything
+	// except holds and limit_requests.org.
 	Scopes []string `yaml:"scopes" kind:"scope" unset:"all" runtime:"allowed uses: calls, chat.completions, embeddings, ..., jobs, files, batches, usage, holds"`
-	// Networks are the addresses (10.0.0.7 or 10.0.0.0/8) from which the key may be used.
-	// Default: all.
+	// Networks are the addresses (10.0.0.7 or 10.0.0.0/8) from which the key may be used. Default: all.
 	Networks []netip.Prefix `yaml:"networks" unset:"all" runtime:"allowed client addresses, such as 10.0.0.0/8"`
-	// Plan is the id of the key's plan: it applies to calls with the key in place of the user's, and
-	// its limits count the key.
+	// Plan is the id of a plan that applies to the key's calls in place of the user's, and counts the key.
 	Plan string `yaml:"plan" unset:"the user's" runtime:"the key's plan, in place of the user's"`
-	// Concurrency is how many calls of the key may be in flight; waiting calls do not count.
-	// Default: no limit.
+	// Concurrency is how many calls of the key may be in flight, without waiting ones. Default: no limit.
 	Concurrency int64 `yaml:"concurrency" unset:"any" runtime:"maximum number of concurrent calls"`
-	// Priority is the priority of the key's calls, and the highest that they may choose. Default:
-	// the plan's, else the user's.
+	// Priority is the priority of the key's calls, and the highest that they may choose. Default: the plan's, else
+	// the user's.
 	Priority string `yaml:"priority" enum:"high,normal,low" unset:"the user's" runtime:"priority of the key's calls: {} (default: the user's)"`
 	// Labels are values of labels for calls with the key: {project: mobile}.
 	Labels map[string]string `yaml:"labels" flag:"label" runtime:"value of a label for its calls, as name=value (repeat for several)"`
@@ -198,17 +181,16 @@ type Key struct {
 // Limit is a limit on one metric of one subject. It has exactly one shape: amount with window,
 // amount with calendar, bucket, or amount alone for concurrency.
 type Limit struct {
-	// Name is unique in the org. Usage is stored under it: a new amount keeps the usage, a new
-	// name starts at zero.
+	// Name is unique in the org. A new amount keeps the usage, a new name starts at zero.
 	Name string `yaml:"name,required" kind:"id" unique:"list"`
-	// Subject is whose usage counts: org (the org's as a whole), or separately for each group, user,
-	// key, ip (caller address) or value of a label, or each combination in a list: [user, session].
-	Subject string `yaml:"subject" default:"org" kind:"subject" runtime:"what has a counter of its own: the org, each group, user, key, ip or value of a\nlabel, or each combination, such as user+session"`
+	// Subject is whose usage counts: org (as a whole), or separately for each group, user, key, ip (caller address)
+	// or value of a label, or each combination in a list: [user, session].
+	Subject string `yaml:"subject" default:"org" kind:"subject" runtime:"what has a separate counter: the org, each group, user, key, ip or value of a\nlabel, or each combination, such as user+session"`
 	// Only restricts the limit to one group, user, key, address or value of a label.
 	Only string `yaml:"only" runtime:"the one user, key, address or value of a label that this limit of the org applies to (default: each)"`
-	// Models and Endpoints are patterns; only matching calls count. Endpoints have the names in the
-	// first table of docs/wire.md, such as chat.completions or images.*; fees count as containers and
-	// vector_stores, and holds as holds. Default: all.
+	// Models and Endpoints are patterns; only matching calls count. Endpoints have the names in the first table of
+	// docs/wire.md, such as chat.completions or images.*; fees count as containers and vector_stores, and holds as
+	// holds. Default: all.
 	Models    []string `yaml:"models" range:"1.." kind:"pattern" runtime:"only for these models"`
 	Endpoints []string `yaml:"endpoints" range:"1.." kind:"endpoint" runtime:"only for these endpoints"`
 	// Metric is what the limit counts.
@@ -216,21 +198,20 @@ type Limit struct {
 	// Mode is what the limit does. enforce: it refuses or queues calls. shadow: it only counts
 	// and reports. off: neither.
 	Mode string `yaml:"mode" default:"enforce" enum:"enforce,shadow,off" runtime:""`
-	// Amount is money for cost ("$5"), a count for the others.
+	// Amount is money for cost ("$5"), else a count.
 	Amount Quantity `yaml:"amount" runtime:"'$50' for cost, a count for the others"`
 	// Window makes the limit a sliding window: at most Amount in any period of this length.
 	Window time.Duration `yaml:"window" range:"1s..366d" runtime:"sliding window, such as 24h or 7d"`
-	// Exact makes the window exact to the microsecond instead of a sixtieth of it, for windows
-	// up to an hour.
+	// Exact makes windows of up to an hour exact to the microsecond instead of a sixtieth.
 	Exact bool `yaml:"exact" needs:"window" excludes:"fixed" runtime:"make the window exact to the microsecond"`
-	// Fixed makes the window fixed instead of sliding: it counts from one multiple of Window since
-	// the Unix epoch to the next, such as 12:00 to 12:05. See docs/windows.md.
+	// Fixed counts from one multiple of Window since the Unix epoch to the next, such as 12:00 to 12:05, instead of
+	// sliding. See docs/windows.md.
 	Fixed bool `yaml:"fixed" needs:"window" runtime:"make the window fixed: aligned to multiples of its length"`
-	// Calendar makes the limit a fixed period that starts at midnight, on Monday or on the
-	// first of the month, in the zone TZ.
+	// Calendar makes the limit a fixed period that starts at midnight, on Monday or on the first of the month, in the
+	// zone TZ.
 	Calendar string `yaml:"calendar" enum:"minute,hour,day,week,month,quarter,year" runtime:""`
-	// Starts moves the start of calendar periods: the day of months ("15", at most "28"), the first day
-	// of weeks (sunday), or the date of quarters and years ("04-06").
+	// Starts moves the start of calendar periods: the day of months ("15", at most "28"), the first day of weeks
+	// (sunday), or the date of quarters and years ("04-06").
 	Starts string `yaml:"starts" runtime:"start of calendar periods: 15 (of months), sunday (of weeks), 04-06 (of years)"`
 	// TZ is a time zone such as Europe/Berlin.
 	TZ string `yaml:"tz" needs:"calendar" kind:"zone" runtime:"time zone of the calendar, such as Europe/Berlin"`
@@ -240,7 +221,7 @@ type Limit struct {
 
 // Bucket is a token bucket: it fills steadily up to its capacity, and calls take from it.
 type Bucket struct {
-	// Capacity is the most that can be used in one burst: "$10" or a count.
+	// Capacity is the largest burst: "$10" or a count.
 	Capacity Quantity `yaml:"capacity,required" flag:"capacity" runtime:"capacity of a bucket: '$200' or a count"`
 	// Refill is an amount per time: "$10/1h", "5000/1m". Default: no refill, like prepaid
 	// money.
@@ -249,14 +230,12 @@ type Bucket struct {
 
 // Defaults are settings for every org that does not set them itself.
 type Defaults struct {
-	// Limits apply to each org separately. An org's limit of the same name replaces one
-	// completely. Administrators change them for all orgs with `llmguard limits set NAME --org
-	// all`, field by field, over this file.
+	// Limits apply to each org separately. An org's limit of the same name replaces one completely. `llmguard limits
+	// set NAME --org all` changes them for all orgs, field by field.
 	Limits []Limit `yaml:"limits"`
-	// Plans are named sets of limits and rights that users and keys of every org can have. A change
-	// of a plan applies to all who have it.
+	// Plans are sets of limits and rights that users and keys of every org can have.
 	Plans []Plan `yaml:"plans" range:"..100 plans"`
-	// Plan is the plan of users without one, in orgs without one. Default: none.
+	// Plan is the plan of users without one, in orgs without one.
 	Plan string `yaml:"plan"`
 	// RaiseRequests lets callers of every org request more of a cost limit.
 	RaiseRequests RaiseRequests `yaml:"raise_requests"`

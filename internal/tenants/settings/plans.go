@@ -6,31 +6,28 @@ import (
 	"strings"
 )
 
-// Group is a set of users of an org with an amount that they share, an amount for each, or both. A
-// user is in at most one group.
+// Group is a set of users of an org with an amount that they share, an amount for each, or both. A user is in at most
+// one.
 type Group struct {
 	// ID is unique in the org. The shared usage is stored under it.
 	ID string `yaml:"id,required" kind:"id" unique:"list"`
 	// Name is for people.
 	Name string `yaml:"name"`
-	// Limits are for the users of this group: with subject group all of them share the amount
-	// (default), with subject user each has it. One with the name of a limit of the org with the
-	// same subject replaces it; others are added.
+	// Limits are for the users of this group: with subject group they share the amount (default), with subject user
+	// each has it. One with the name and subject of a limit of the org replaces it.
 	Limits []Limit `yaml:"limits"`
 }
 
-// Plan is a named set of limits and rights that users and keys have.
+// Plan is a named set of limits and rights.
 type Plan struct {
 	// ID is what users and keys name as their plan.
 	ID string `yaml:"id,required" kind:"id" unique:"list"`
 	// Name is for people.
 	Name string `yaml:"name"`
-	// Limits count each user who has the plan, or each key that has it itself. They have no
-	// subject. One with the name of a limit for each user, of the org or of a group, replaces it;
-	// others are added.
+	// Limits count each user who has the plan, or each key that has it itself. They have no subject. One with the
+	// name of the org's or a group's limit for each user replaces it.
 	Limits []Limit `yaml:"limits"`
-	// Models are patterns of the models for keys that name none, within the org's. Default: all of
-	// the org's.
+	// Models are patterns of the models for keys that name none, within the org's. Default: the org's.
 	Models []string `yaml:"models" range:"1.." kind:"pattern"`
 	// Priority is the priority of users and keys without one, up to max_priority of the org.
 	Priority string `yaml:"priority" enum:"high,normal,low"`

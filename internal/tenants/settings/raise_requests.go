@@ -7,15 +7,13 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// RaiseRequests are requests of callers for more of a cost limit, which an administrator approves
-// or denies. See docs/admin.md.
+// RaiseRequests are requests of callers for more of a cost limit, which an administrator approves or denies.
 type RaiseRequests struct {
-	// Mode is whether callers may request more. In defaults, if omitted: refuse. In an org, if
-	// omitted: as in defaults.
+	// Mode is whether callers may request more. Default: refuse; in an org, as in defaults.
 	Mode string `yaml:"mode" enum:"allow,refuse"`
-	// MaxAmount is the most that one request may add to a limit. In defaults, if omitted: $50.
+	// MaxAmount is the most that one request may add to a limit. Default: $50; in an org, as in defaults.
 	MaxAmount Quantity `yaml:"max_amount" kind:"money"`
-	// MaxFor is for how long at most, from the request. In defaults, if omitted: 24h.
+	// MaxFor is the longest time from the request. Default: 24h; in an org, as in defaults.
 	MaxFor time.Duration `yaml:"max_for" range:"..30d"`
 }
 
