@@ -12,8 +12,7 @@ type SpendCap struct {
 	// Models and Endpoints are patterns, as for limits.
 	Models    []string `yaml:"models" range:"1.." kind:"pattern"`
 	Endpoints []string `yaml:"endpoints" range:"1.." kind:"endpoint"`
-	// Metric is what the cap counts.
-	Metric string `yaml:"metric" default:"cost" enum:"cost,tokens,requests"`
+	Metric    string   `yaml:"metric" default:"cost" enum:"cost,tokens,requests"`
 	// Mode is as for limits.
 	Mode string `yaml:"mode" default:"enforce" enum:"enforce,shadow,off"`
 	// Amount, Window, Exact, Fixed, Calendar, Starts, TZ and Bucket are as for limits; Exact stores one entry for

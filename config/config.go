@@ -37,26 +37,22 @@ type Config struct {
 	Admin Admin `yaml:"admin"`
 	// Redis stores limits, jobs and the ledger. Only `dev` can run without it.
 	Redis Redis `yaml:"redis" reload:"restart"`
-	// Auth configures how callers' keys are hashed.
-	Auth Auth `yaml:"auth"`
+	Auth  Auth  `yaml:"auth"`
 	// TrustedProxies are the addresses (10.0.0.7 or 10.0.0.0/8) whose X-Forwarded-For, or else Forwarded, is trusted,
 	// and X-Forwarded-Proto at the console.
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies" reload:"restart"`
 	// CORSOrigins are the origins, such as https://app.example.com, of web pages that may call from a browser (CORS);
 	// "*" allows all. A page needs a key, which everyone who opens it can read.
-	CORSOrigins []string `yaml:"cors_origins" reload:"restart" kind:"origin"`
-	// Requests limits the size and shape of one request.
-	Requests Requests `yaml:"requests" reload:"restart"`
-	// Timeouts apply to the callers' listener and to shutting down.
-	Timeouts Timeouts `yaml:"timeouts" reload:"restart"`
-	// Headers configures how answers report limits and when to retry.
-	Headers Headers `yaml:"headers"`
-	// Connections limits open connections.
+	CORSOrigins []string    `yaml:"cors_origins" reload:"restart" kind:"origin"`
+	Requests    Requests    `yaml:"requests" reload:"restart"`
+	Timeouts    Timeouts    `yaml:"timeouts" reload:"restart"`
+	// Headers report limits and when to retry.
+	Headers     Headers     `yaml:"headers"`
 	Connections Connections `yaml:"connections" reload:"restart"`
-	// Memory limits the space for bodies and answers in flight.
-	Memory Memory `yaml:"memory" reload:"restart"`
-	// Store configures what happens when Redis is unreachable.
-	Store Store `yaml:"store"`
+	// Memory is for bodies and answers in flight.
+	Memory      Memory      `yaml:"memory" reload:"restart"`
+	// Store is for outages of Redis.
+	Store       Store       `yaml:"store"`
 	// KillSwitch overrides the modes of all limits and spend caps. off: limits work as configured. shadow: limits
 	// only count and report. stop: all spending stops as with `llmguard stop`, in processes that have loaded this
 	// file.
@@ -74,40 +70,29 @@ type Config struct {
 	Prices Raw `yaml:"prices" kind:"list"`
 	// PricesFile is a file written by `llmguard prices update`, between Prices and the catalogue. A relative path
 	// starts at the configuration file. The file may be missing.
-	PricesFile string `yaml:"prices_file"`
-	// Providers are the upstream accounts.
-	Providers []Provider `yaml:"providers,required" range:"1.."`
+	PricesFile string     `yaml:"prices_file"`
+	Providers  []Provider `yaml:"providers,required" range:"1.."`
 	// Labels are dimensions of calls that limits and the ledger can count by. The word agents, in place of the list
 	// or of an element, defines the labels of coding agents.
 	Labels []Label `yaml:"labels" range:"..8 labels" kind:"labels"`
 	// Brakes stop runs, users or keys that run wild, in every org, at most 8 in one.
-	Brakes []Brake `yaml:"brakes"`
-	// Defaults apply to every org, in this file and in Redis.
+	Brakes   []Brake  `yaml:"brakes"`
+	// Defaults apply to every org.
 	Defaults Defaults `yaml:"defaults"`
-	// Orgs are the tenants, with their limits, users and keys.
-	Orgs []Org `yaml:"orgs,required" range:"1.." why:"because keys belong to an org's users"`
-	// Ledger records what every call was charged.
-	Ledger Ledger `yaml:"ledger" reload:"restart"`
-	// Finance configures exports for accountants.
-	Finance Finance `yaml:"finance"`
-	// Queue configures waiting calls.
-	Queue Queue `yaml:"queue"`
-	// Files configures where uploads and batch results are stored. Files and batches need a store.
-	Files Files `yaml:"files" reload:"restart"`
-	// Cache is where response caches store answers.
-	Cache AnswerStore `yaml:"cache" reload:"restart"`
-	// Batches configures the Batch API.
-	Batches Batches `yaml:"batches" reload:"restart"`
-	// Conversations configures how llmguard stores responses.
+	Orgs     []Org    `yaml:"orgs,required" range:"1.." why:"because keys belong to an org's users"`
+	Ledger   Ledger   `yaml:"ledger" reload:"restart"`
+	Finance  Finance  `yaml:"finance"`
+	Queue    Queue    `yaml:"queue"`
+	// Files is where uploads and batch results are stored, which need a store.
+	Files         Files         `yaml:"files" reload:"restart"`
+	Cache         AnswerStore   `yaml:"cache" reload:"restart"`
+	Batches       Batches       `yaml:"batches" reload:"restart"`
 	Conversations Conversations `yaml:"conversations"`
 	// Alerts notify the operator when limits are nearly used up.
-	Alerts Alerts `yaml:"alerts"`
-	// Webhooks configures the delivery of webhooks.
+	Alerts   Alerts   `yaml:"alerts"`
 	Webhooks Webhooks `yaml:"webhooks" reload:"restart"`
-	// Log configures the log on standard error.
-	Log Log `yaml:"log"`
-	// Tracing exports spans of calls.
-	Tracing Tracing `yaml:"tracing" reload:"restart"`
+	Log      Log      `yaml:"log"`
+	Tracing  Tracing  `yaml:"tracing" reload:"restart"`
 
 	// Name is the file's name as passed to Load or Parse, Sum the SHA-256 of its text (and of
 	// PricesFile, if it contains prices).
@@ -130,8 +115,7 @@ type Config struct {
 type Admin struct {
 	// Listen must be off the internet.
 	Listen string `yaml:"listen" default:"127.0.0.1:9090" kind:"address" reload:"restart"`
-	// TLS encrypts this listener.
-	TLS TLS `yaml:"tls" reload:"restart"`
+	TLS    TLS    `yaml:"tls" reload:"restart"`
 	// Hosts are additional host names or patterns that requests may use, such as admin.example.com; "*" allows every
 	// name. Addresses, localhost, names without a dot, private zones (.local, .internal, .svc, .home.arpa) and the
 	// host of Listen are always allowed. Other names get 421, which prevents DNS rebinding, except at /healthz and
@@ -163,14 +147,12 @@ func (t TLS) Enabled() bool { return t.CertFile != "" }
 type AdminKey struct {
 	// ID is the administrator's name in the audit.
 	ID string `yaml:"id,required" kind:"id" unique:"list"`
-	// Hash has the form of a user key's hash.
-	Hash string `yaml:"hash,required"`
-	// ReadOnly keys cannot change anything.
-	ReadOnly bool `yaml:"read_only"`
+	// Hash has the form of a user key's hash, and Expires of its expiry.
+	Hash     string    `yaml:"hash,required"`
+	Expires  time.Time `yaml:"expires"`
+	ReadOnly bool      `yaml:"read_only"`
 	// Disabled rejects the key but keeps its entry.
 	Disabled bool `yaml:"disabled"`
-	// Expires has the form of a user key's expiry.
-	Expires time.Time `yaml:"expires"`
 }
 
 // Redis is the connection to Redis: addresses or url.
@@ -179,8 +161,7 @@ type Redis struct {
 	// nodes.
 	Addresses []string `yaml:"addresses" excludes:"url"`
 	// URL is for a single server: redis://user:password@host:6379/0, rediss:// for TLS, unix:///path.
-	URL Secret `yaml:"url" why:"which already sets it"`
-	// Mode is the kind of deployment.
+	URL  Secret `yaml:"url" why:"which already sets it"`
 	Mode string `yaml:"mode" default:"single" enum:"single,sentinel,cluster"`
 	// MasterName is the primary's name at the sentinels.
 	MasterName string `yaml:"master_name" needs:"mode=sentinel" excludes:"url"`
@@ -188,10 +169,9 @@ type Redis struct {
 	Username string `yaml:"username" excludes:"url"`
 	Password Secret `yaml:"password" excludes:"url"`
 	// SentinelUsername and SentinelPassword log in to the sentinels.
-	SentinelUsername string `yaml:"sentinel_username"`
-	SentinelPassword Secret `yaml:"sentinel_password"`
-	// TLS encrypts connections if enabled.
-	TLS RedisTLS `yaml:"tls" excludes:"url"`
+	SentinelUsername string   `yaml:"sentinel_username"`
+	SentinelPassword Secret   `yaml:"sentinel_password"`
+	TLS              RedisTLS `yaml:"tls" excludes:"url"`
 	// DB is the database number; a cluster has only 0.
 	DB int `yaml:"db" min:"0" excludes:"url"`
 	// Prefix precedes every key and channel, such as staging:, so that deployments can share a Redis. At most 32
@@ -202,7 +182,7 @@ type Redis struct {
 // Configured reports whether the file has a Redis server.
 func (r Redis) Configured() bool { return len(r.Addresses) > 0 || r.URL != "" }
 
-// RedisTLS is the encryption of connections to Redis, with TLS 1.2 or newer.
+// RedisTLS encrypts connections to Redis, with TLS 1.2 or newer.
 type RedisTLS struct {
 	Enabled bool `yaml:"enabled"`
 	// CAFile is a PEM file of authorities to trust instead of the system's.
@@ -231,12 +211,11 @@ type Pepper struct {
 
 // Requests are limits for one request. Larger ones get 400 or 413.
 type Requests struct {
-	// MaxBody is the size of the largest body.
-	MaxBody Size `yaml:"max_body" default:"32MB"`
-	// MaxDepth is the deepest nesting of JSON.
-	MaxDepth int `yaml:"max_depth" default:"1000"`
-	// MaxJSONTokens is the largest number of JSON values, names and brackets in a body.
-	MaxJSONTokens int `yaml:"max_json_tokens" default:"200000"`
+	// MaxBody is the size of the largest body, MaxDepth its deepest nesting of JSON, and MaxJSONTokens its largest
+	// number of values, names and brackets.
+	MaxBody       Size `yaml:"max_body" default:"32MB"`
+	MaxDepth      int  `yaml:"max_depth" default:"1000"`
+	MaxJSONTokens int  `yaml:"max_json_tokens" default:"200000"`
 }
 
 // Headers is how answers report limits and when to retry: see docs/wire.md.
@@ -265,11 +244,10 @@ type Connections struct {
 
 // Timeouts are for the callers' listener and for shutting down. Answers have no total timeout.
 type Timeouts struct {
-	// ReadHeader limits the time to send a request's headers.
+	// ReadHeader and ReadBody limit the time to send a request's headers and body.
 	ReadHeader time.Duration `yaml:"read_header" default:"10s"`
-	// ReadBody limits the time to send a request's body.
-	ReadBody time.Duration `yaml:"read_body" default:"60s"`
-	// Write ends an answer if the caller reads no byte for this long.
+	ReadBody   time.Duration `yaml:"read_body" default:"60s"`
+	// Write ends an answer of which the caller reads no byte for this long.
 	Write time.Duration `yaml:"write" default:"60s"`
 	// Idle closes connections without requests.
 	Idle time.Duration `yaml:"idle" default:"120s"`
@@ -323,7 +301,7 @@ type Ledger struct {
 	MemoryShare int `yaml:"memory_share" default:"40" range:"1..100 percent"`
 }
 
-// Log never contains prompts, answers or keys.
+// Log is the log on standard error. Prompts, answers and keys are never logged.
 type Log struct {
 	Level  string `yaml:"level" default:"info" enum:"debug,info,warn,error"`
 	Format string `yaml:"format" default:"json" enum:"json,text" reload:"restart"`

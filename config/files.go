@@ -24,7 +24,7 @@ type Files struct {
 	MaxOrgBytes Size `yaml:"max_org_bytes" default:"100GB" min:"0"`
 	// MaxUserBytes is the same for one user. 0: as much as the org.
 	MaxUserBytes Size `yaml:"max_user_bytes" default:"0" min:"0"`
-	// MaxOrgFiles and MaxUserFiles are how many files an org and one user may have.
+	// MaxOrgFiles and MaxUserFiles are the most files of an org and of one user.
 	MaxOrgFiles  int `yaml:"max_org_files" default:"50000" min:"0"`
 	MaxUserFiles int `yaml:"max_user_files" default:"25000" min:"0"`
 }
@@ -43,14 +43,13 @@ func checkAnswerStore(m *mistakes, cfg *Config) {
 	}
 }
 
-// Batches are limits of the Batch API. The lines of a batch are jobs of class batch.
+// Batches are limits of the Batch API.
 type Batches struct {
 	// MaxLines is how many requests a batch may have.
 	MaxLines int `yaml:"max_lines" default:"50000"`
 	// InQueue is how many lines of one batch are in Redis at a time.
 	InQueue int `yaml:"in_queue" default:"1000"`
-	// MaxOpen and MaxUserOpen are how many open batches an org and one user may have. 0: no
-	// limit.
+	// MaxOpen and MaxUserOpen are the most open batches of an org and of one user. 0: no limit.
 	MaxOpen     int `yaml:"max_open" default:"500" min:"0"`
 	MaxUserOpen int `yaml:"max_user_open" default:"250" min:"0"`
 	// MaxEnded is how many ended batches of an org are kept, for 31 days. 0: all.

@@ -7,7 +7,6 @@ import (
 
 // Finance is for accountants: see docs/finance.md.
 type Finance struct {
-	// Export writes FOCUS files regularly.
 	Export FinanceExport `yaml:"export"`
 }
 
@@ -17,8 +16,7 @@ type FinanceExport struct {
 	// a month is over. Default: never.
 	Every string `yaml:"every" enum:"day,month"`
 	// To is a directory, the same for all processes, or a bucket, s3://bucket/prefix?region=... as in files.store.
-	To string `yaml:"to"`
-	// Format of the files.
+	To     string `yaml:"to"`
 	Format string `yaml:"format" default:"csv" enum:"csv"`
 	// By splits the rows further: user, key, endpoint and label:NAME.
 	By []string `yaml:"by"`

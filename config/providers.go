@@ -8,7 +8,7 @@ import (
 
 // Provider is one upstream account.
 type Provider struct {
-	// ID is the provider's name in metrics, errors and orgs' lists.
+	// ID names the provider in metrics, errors and orgs' lists.
 	ID string `yaml:"id,required" kind:"id" unique:"list"`
 	// Kind is the dialect. openai is for all OpenAI-compatible servers: OpenAI, vLLM, Ollama, OpenRouter, Groq and
 	// others.
@@ -19,7 +19,7 @@ type Provider struct {
 	Responses string `yaml:"responses" default:"auto" enum:"auto,native,translate"`
 	// APIVersion is the api-version of Azure calls. If omitted, Azure's v1 API is used.
 	APIVersion string `yaml:"api_version" needs:"dialect"`
-	// Deployments maps models to Azure deployments with other names, for calls with api_version.
+	// Deployments maps models to Azure deployments of other names, with api_version.
 	Deployments map[string]string `yaml:"deployments" needs:"dialect"`
 	// BaseURL is the root of the provider's API with its version: https://api.openai.com/v1.
 	// For Azure it is the resource only: https://NAME.openai.azure.com.
@@ -64,7 +64,7 @@ type Provider struct {
 	Strict bool `yaml:"strict" needs:"dialect"`
 	// Prompts are the account's stored prompts that calls of /v1/responses may use. Others get 404.
 	Prompts []Prompt `yaml:"prompts"`
-	// ConnectTimeout covers connecting and the TLS handshake.
+	// ConnectTimeout includes the TLS handshake.
 	ConnectTimeout time.Duration `yaml:"connect_timeout" default:"10s"`
 	// HeaderTimeout is how long the provider may take to start its answer. A plain answer starts when it is complete.
 	HeaderTimeout time.Duration `yaml:"response_header_timeout" default:"15m"`
@@ -83,7 +83,7 @@ type Provider struct {
 
 // Prompt is a stored prompt of a provider's account.
 type Prompt struct {
-	// ID is the prompt's id at the provider: pmpt_...
+	// ID is pmpt_...
 	ID string `yaml:"id,required" unique:"list"`
 	// Model runs the prompt, whatever model is stored in it.
 	Model string `yaml:"model,required"`

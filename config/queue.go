@@ -6,8 +6,7 @@ import (
 
 // Queue is how calls wait, for all pools.
 type Queue struct {
-	// ResultTTL is how long a finished job and its result can be read, and an Idempotency-Key
-	// returns its answer.
+	// ResultTTL is how long a finished job, its result and the answer of an Idempotency-Key can be read.
 	ResultTTL time.Duration `yaml:"result_ttl" default:"1d" reload:"restart"`
 	// Lease is how long a job stays with a worker that does not respond.
 	Lease time.Duration `yaml:"lease" default:"30s" reload:"restart"`
@@ -16,7 +15,7 @@ type Queue struct {
 	// Hold is how long a plain (not streaming) call may take, waiting included, before it gets 429 with Retry-After.
 	// Node clients give up at 300 s.
 	Hold time.Duration `yaml:"hold" default:"280s" reload:"restart"`
-	// KeepAlive is the interval between the empty lines that a waiting stream receives.
+	// KeepAlive is the interval of empty lines in a waiting stream.
 	KeepAlive time.Duration `yaml:"keep_alive" default:"15s" reload:"restart"`
 	// SealKeys encrypt bodies and answers of jobs and conversations in Redis, and files in files.store (AES-256-GCM).
 	// The first encrypts, all decrypt; docs/operations.md says how to rotate them. Default: no encryption.
@@ -31,9 +30,8 @@ type Queue struct {
 	// callers is stored.
 	MemoryShare int `yaml:"memory_share" default:"80" range:"1..100 percent"`
 	// MemoryOrgShare is one org's part of that memory, as a percentage of what other orgs leave. 100: no limit.
-	MemoryOrgShare int `yaml:"memory_org_share" default:"50" range:"1..100 percent"`
-	// Shares guarantee each class of waiting jobs a part of a pool's quota.
-	Shares Shares `yaml:"shares"`
+	MemoryOrgShare int    `yaml:"memory_org_share" default:"50" range:"1..100 percent"`
+	Shares         Shares `yaml:"shares"`
 	// MaxAttempts is how often a job is started before it becomes a dead letter.
 	MaxAttempts int `yaml:"max_attempts" default:"3"`
 	// RetryFor is how long after its submission a job without a connected caller is retried when the provider fails
@@ -46,7 +44,6 @@ type Queue struct {
 
 // SealKey is one key.
 type SealKey struct {
-	// ID is stored with what the key encrypts.
 	ID string `yaml:"id,required" kind:"id" unique:"list"`
 	// Secret is made with openssl rand -hex 32.
 	Secret Secret `yaml:"secret,required" range:"16.. characters"`
@@ -55,10 +52,9 @@ type SealKey struct {
 // Shares are percentages of a pool's quota, together at most 100. A class has its share while its jobs wait; live
 // calls leave all shares free.
 type Shares struct {
-	// Interactive jobs have a connected caller.
+	// Interactive jobs have a connected caller, Async jobs were submitted with Prefer: respond-async, and Batch jobs
+	// are lines of batches.
 	Interactive int `yaml:"interactive" default:"20" range:"1..100 percent"`
-	// Async jobs were submitted with Prefer: respond-async.
-	Async int `yaml:"async" default:"10" range:"1..100 percent"`
-	// Batch jobs are lines of batches.
-	Batch int `yaml:"batch" default:"5" range:"1..100 percent"`
+	Async       int `yaml:"async" default:"10" range:"1..100 percent"`
+	Batch       int `yaml:"batch" default:"5" range:"1..100 percent"`
 }

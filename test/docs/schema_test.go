@@ -61,7 +61,7 @@ func (r *reference) schemaOf(name string, defs object) object {
 	properties, required := object{}, []string{}
 	for i, f := range fields {
 		p := r.valueSchema(f, defs)
-		if text := f.describe(fields, i); text != "" {
+		if text := f.describe(fields, i, r.texts[f.elem]); text != "" {
 			p["description"] = text
 		}
 		if strings.HasSuffix(f.tag.Get("yaml"), ",required") {
@@ -76,8 +76,8 @@ func (r *reference) schemaOf(name string, defs object) object {
 	return out
 }
 
-// describe returns a field's comment in plain words, with those of its possible values.
-func (f field) describe(all []field, i int) string {
+// describe returns a field's comment in plain words, or its type's comment, with its range.
+func (f field) describe(all []field, i int, typed string) string {
 	text := named(f.text, all)
 	if bounds := f.bounds(); bounds != "" {
 		text += " Range: " + bounds + "."
@@ -86,6 +86,9 @@ func (f field) describe(all []field, i int) string {
 		if word(f.goName).MatchString(all[k].text) {
 			text = named(all[k].text, all)
 		}
+	}
+	if text == "" {
+		text = predicate(named(typed, nil), f.elem)
 	}
 	if f.tag.Get("reload") == "restart" {
 		text += " A change needs a restart."

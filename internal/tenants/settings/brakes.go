@@ -33,12 +33,9 @@ type Brake struct {
 
 // BrakeWhen is what a brake fires at.
 type BrakeWhen struct {
-	// Spend fires when the charges in a window are far above the usual.
-	Spend BrakeSpend `yaml:"spend"`
-	// Repeats fires when the same request is sent too often.
+	Spend   BrakeSpend   `yaml:"spend"`
 	Repeats BrakeRepeats `yaml:"repeats"`
-	// Calls fires at too many calls.
-	Calls BrakeCalls `yaml:"calls"`
+	Calls   BrakeCalls   `yaml:"calls"`
 }
 
 // Rule names the rule that is set: spend, repeats or calls.
@@ -66,7 +63,7 @@ func (w BrakeWhen) Window() time.Duration {
 // BrakeSpend is spend above the usual: the larger of two means per window, the subject's over its last 24 windows,
 // and all others' that have a call in this window.
 type BrakeSpend struct {
-	// Window is the sliding window in which charges are added up.
+	// Window is the sliding window.
 	Window time.Duration `yaml:"window" default:"10m" range:"1m..1d"`
 	// Above is how many times the usual may be spent in a window.
 	Above string `yaml:"above" default:"5x"`
@@ -77,18 +74,16 @@ type BrakeSpend struct {
 // BrakeRepeats is one request sent many times: the same endpoint and JSON body, without members
 // such as seed, user and metadata.
 type BrakeRepeats struct {
-	// MoreThan is how often the same request may be answered in a window.
-	MoreThan int64 `yaml:"more_than" range:"1..1000M"`
-	// Window is the sliding window in which equal requests are counted.
-	Window time.Duration `yaml:"window" default:"5m" range:"10s..1d"`
+	// MoreThan is how often it may be answered in a sliding Window.
+	MoreThan int64         `yaml:"more_than" range:"1..1000M"`
+	Window   time.Duration `yaml:"window" default:"5m" range:"10s..1d"`
 }
 
-// BrakeCalls is a number of calls.
+// BrakeCalls is too many calls.
 type BrakeCalls struct {
-	// MoreThan is how many calls may be made in a window.
-	MoreThan int64 `yaml:"more_than" range:"1..1000M"`
-	// Window is the sliding window in which calls are counted.
-	Window time.Duration `yaml:"window" default:"1d" range:"10s..7d"`
+	// MoreThan is how many calls may be made in a sliding Window.
+	MoreThan int64         `yaml:"more_than" range:"1..1000M"`
+	Window   time.Duration `yaml:"window" default:"1d" range:"10s..7d"`
 }
 
 // OrgBrakes returns the brakes of an org: those of all orgs, except those replaced by name, and the org's

@@ -12,7 +12,7 @@ type Alerts struct {
 	// Format is what is posted. slack: {"text": "..."}, for Slack, Mattermost, Rocket.Chat and others. standard: a
 	// signed event alert.limit.
 	Format string `yaml:"format" default:"slack" enum:"slack,standard"`
-	// Secrets sign alerts in format standard, like the secrets of webhooks.
+	// Secrets sign alerts, like the secrets of webhooks.
 	Secrets []Secret `yaml:"secrets" needs:"format=standard"`
 	// Thresholds are the parts of a limit, by default [50%, 80%, 100%].
 	Thresholds []Percent `yaml:"thresholds"`
@@ -36,7 +36,7 @@ func (a Alerts) Percents() []int {
 	return slices.Compact(out)
 }
 
-// Webhook is one server to notify.
+// Webhook is a server to notify when jobs, batches and responses end.
 type Webhook struct {
 	// URL is where events are posted: https, any port.
 	URL string `yaml:"url,required" unique:"list"`
@@ -46,11 +46,10 @@ type Webhook struct {
 	Events []string `yaml:"events" range:"1.." kind:"event"`
 }
 
-// RequestWebhooks are the targets that requests may name.
+// RequestWebhooks are the targets that requests and batches may name. Default: none.
 type RequestWebhooks struct {
 	// Hosts are host names, or *. and a domain for all names below it. With :port they are for
 	// that port only, otherwise for 443.
-	Hosts []string `yaml:"hosts" kind:"host"`
-	// Secrets sign these events, like the secrets of webhooks.
+	Hosts   []string `yaml:"hosts" kind:"host"`
 	Secrets []Secret `yaml:"secrets"`
 }

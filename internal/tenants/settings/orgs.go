@@ -16,11 +16,11 @@ type Org struct {
 	ID string `yaml:"id,required" kind:"id" unique:"list"`
 	// Name is for people.
 	Name string `yaml:"name" runtime:"display name"`
-	// Disabled rejects all keys of the org. Its jobs fail when their turn comes.
+	// Disabled rejects all keys of the org. Its jobs then fail.
 	Disabled bool `yaml:"disabled" runtime:"" flag:"-"`
-	// Models are patterns of the models that the org may use. Default: all.
+	// Models are patterns of the models that it may use. Default: all.
 	Models []string `yaml:"models" range:"1.." kind:"pattern" unset:"all" runtime:"allowed models, as comma-separated patterns"`
-	// Providers are the ids of the providers that it may use. Default: all.
+	// Providers are the ids of the providers that the org may use. Default: all.
 	Providers []string `yaml:"providers" range:"1.." unset:"all" runtime:"allowed providers, comma-separated"`
 	// DefaultOutputLimit is added to requests without an output limit. If omitted, they are held at the model's
 	// maximum.
@@ -45,10 +45,8 @@ type Org struct {
 	// Downgrade maps models to cheaper ones: {gpt-4o: gpt-4o-mini}. A call that fits a limit only with the cheaper
 	// model gets it, and the answer has X-Llmguard-Downgraded.
 	Downgrade map[string]string `yaml:"downgrade"`
-	// Cache lets calls be answered from earlier answers of the org. Default: off.
-	Cache Cache `yaml:"cache" unset:"off" runtime:""`
-	// Runs bound the budgets that the org's keys give away.
-	Runs Runs `yaml:"runs" runtime:""`
+	Cache     Cache             `yaml:"cache" unset:"off" runtime:""`
+	Runs      Runs              `yaml:"runs" runtime:""`
 	// AllowBuiltinTools permits the provider's own tools, such as web search. Holds do not bound their cost.
 	AllowBuiltinTools bool `yaml:"allow_builtin_tools" runtime:"allow the provider's built-in tools"`
 	// RetryStartedJobs runs a job again if its worker died after the call may have reached the provider, before an
@@ -70,15 +68,11 @@ type Org struct {
 	// RaiseRequests replaces defaults.raise_requests, field by field.
 	RaiseRequests RaiseRequests `yaml:"raise_requests"`
 	// Alerts notify the org when its and its users' limits are nearly used up, in addition to the operator.
-	Alerts Alerts `yaml:"alerts"`
-	// Webhooks are the org's servers to notify when jobs, batches and responses end.
-	Webhooks []Webhook `yaml:"webhooks"`
-	// RequestWebhooks allows requests and batches to name their own targets.
+	Alerts          Alerts          `yaml:"alerts"`
+	Webhooks        []Webhook       `yaml:"webhooks"`
 	RequestWebhooks RequestWebhooks `yaml:"request_webhooks"`
-	// Limits of the org, its groups, users and keys.
-	Limits []Limit `yaml:"limits"`
-	// Groups are sets of users with separate limits.
-	Groups []Group `yaml:"groups" range:"..1000 groups"`
+	Limits          []Limit         `yaml:"limits"`
+	Groups          []Group         `yaml:"groups" range:"..1000 groups"`
 	// Plans are added to the plans of defaults. A plan with the same id changes that one: limits by name, and Models
 	// and Priority if given.
 	Plans []Plan `yaml:"plans" range:"..100 plans"`
@@ -86,11 +80,10 @@ type Org struct {
 	Plan string `yaml:"plan" unset:"not set" runtime:"plan of users without one (default: the plan of defaults)"`
 	// Brakes of the org. One with the name of a brake for all orgs replaces it.
 	Brakes []Brake `yaml:"brakes"`
-	// Users of the org, with their keys.
-	Users []User `yaml:"users"`
+	Users  []User  `yaml:"users"`
 }
 
-// Cache is the response cache of an org: see docs/cache.md.
+// Cache is the response cache of an org: see docs/cache.md. Default: off.
 type Cache struct {
 	// MaxAge is how long answers are stored and used. 0 turns the cache off.
 	MaxAge time.Duration `yaml:"max_age" min:"0" range:"1s..30d" runtime:"how long the response cache stores answers, such as 1h (0: no cache)"`
@@ -107,7 +100,7 @@ type Cache struct {
 // Off reports whether no answer is stored.
 func (c Cache) Off() bool { return c.MaxAge == 0 }
 
-// Runs bound the runs of an org.
+// Runs bound the budgets that the org's keys give away: see docs/runs.md.
 type Runs struct {
 	// MaxDepth is how deep runs may be nested. 0: the org has no runs.
 	MaxDepth int `yaml:"max_depth" default:"4" min:"0" range:"0..4" runtime:"how deep runs may be nested, at most 4; 0: no runs"`
@@ -125,7 +118,7 @@ type User struct {
 	ID string `yaml:"id,required" kind:"id" unique:"list"`
 	// Name is for people.
 	Name string `yaml:"name" runtime:"display name"`
-	// Disabled rejects all keys of the user. The user's jobs fail when their turn comes.
+	// Disabled rejects all keys of the user. The user's jobs then fail.
 	Disabled bool `yaml:"disabled" runtime:"" flag:"-"`
 	// Labels are values of labels for calls with keys of the user.
 	Labels map[string]string `yaml:"labels" flag:"label" runtime:"label of calls with the user's keys, as name=value (repeat for several; replaces all)"`
@@ -141,8 +134,7 @@ type User struct {
 	// Limits are for this user only. One with the name of an org's, a group's or a plan's limit for each user
 	// replaces it. Their subject is user and may be left out.
 	Limits []Limit `yaml:"limits"`
-	// Keys of the user.
-	Keys []Key `yaml:"keys"`
+	Keys   []Key   `yaml:"keys"`
 }
 
 // Key is an API key, known by its hash only.
@@ -193,10 +185,9 @@ type Limit struct {
 	// holds. Default: all.
 	Models    []string `yaml:"models" range:"1.." kind:"pattern" runtime:"only for these models"`
 	Endpoints []string `yaml:"endpoints" range:"1.." kind:"endpoint" runtime:"only for these endpoints"`
-	// Metric is what the limit counts.
-	Metric string `yaml:"metric" default:"cost" enum:"cost,tokens,requests,concurrency" runtime:""`
-	// Mode is what the limit does. enforce: it refuses or queues calls. shadow: it only counts
-	// and reports. off: neither.
+	Metric    string   `yaml:"metric" default:"cost" enum:"cost,tokens,requests,concurrency" runtime:""`
+	// Mode is what happens at the limit. enforce: it refuses or queues calls. shadow: it only counts and reports.
+	// off: neither.
 	Mode string `yaml:"mode" default:"enforce" enum:"enforce,shadow,off" runtime:""`
 	// Amount is money for cost ("$5"), else a count.
 	Amount Quantity `yaml:"amount" runtime:"'$50' for cost, a count for the others"`
@@ -213,9 +204,8 @@ type Limit struct {
 	// Starts moves the start of calendar periods: the day of months ("15", at most "28"), the first day of weeks
 	// (sunday), or the date of quarters and years ("04-06").
 	Starts string `yaml:"starts" runtime:"start of calendar periods: 15 (of months), sunday (of weeks), 04-06 (of years)"`
-	// TZ is a time zone such as Europe/Berlin.
-	TZ string `yaml:"tz" needs:"calendar" kind:"zone" runtime:"time zone of the calendar, such as Europe/Berlin"`
-	// Bucket makes the limit a token bucket.
+	// TZ is such as Europe/Berlin.
+	TZ     string `yaml:"tz" needs:"calendar" kind:"zone" runtime:"time zone of the calendar, such as Europe/Berlin"`
 	Bucket Bucket `yaml:"bucket" runtime:""`
 }
 
