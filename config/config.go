@@ -43,16 +43,16 @@ type Config struct {
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies" reload:"restart"`
 	// CORSOrigins are the origins, such as https://app.example.com, of web pages that may call from a browser (CORS);
 	// "*" allows all. A page needs a key, which everyone who opens it can read.
-	CORSOrigins []string    `yaml:"cors_origins" reload:"restart" kind:"origin"`
-	Requests    Requests    `yaml:"requests" reload:"restart"`
-	Timeouts    Timeouts    `yaml:"timeouts" reload:"restart"`
+	CORSOrigins []string `yaml:"cors_origins" reload:"restart" kind:"origin"`
+	Requests    Requests `yaml:"requests" reload:"restart"`
+	Timeouts    Timeouts `yaml:"timeouts" reload:"restart"`
 	// Headers report limits and when to retry.
 	Headers     Headers     `yaml:"headers"`
 	Connections Connections `yaml:"connections" reload:"restart"`
 	// Memory is for bodies and answers in flight.
-	Memory      Memory      `yaml:"memory" reload:"restart"`
+	Memory Memory `yaml:"memory" reload:"restart"`
 	// Store is for outages of Redis.
-	Store       Store       `yaml:"store"`
+	Store Store `yaml:"store"`
 	// KillSwitch overrides the modes of all limits and spend caps. off: limits work as configured. shadow: limits
 	// only count and report. stop: all spending stops as with `llmguard stop`, in processes that have loaded this
 	// file.
@@ -76,14 +76,14 @@ type Config struct {
 	// or of an element, defines the labels of coding agents.
 	Labels []Label `yaml:"labels" range:"..8 labels" kind:"labels"`
 	// Brakes stop runs, users or keys that run wild, in every org, at most 8 in one.
-	Brakes   []Brake  `yaml:"brakes"`
+	Brakes []Brake `yaml:"brakes"`
 	// Defaults apply to every org.
 	Defaults Defaults `yaml:"defaults"`
 	Orgs     []Org    `yaml:"orgs,required" range:"1.." why:"because keys belong to an org's users"`
 	Ledger   Ledger   `yaml:"ledger" reload:"restart"`
 	Finance  Finance  `yaml:"finance"`
 	Queue    Queue    `yaml:"queue"`
-	// Files is where uploads and batch results are stored, which need a store.
+	// Files stores uploads and batch results. Without it, neither is served.
 	Files         Files         `yaml:"files" reload:"restart"`
 	Cache         AnswerStore   `yaml:"cache" reload:"restart"`
 	Batches       Batches       `yaml:"batches" reload:"restart"`
@@ -218,13 +218,12 @@ type Requests struct {
 	MaxJSONTokens int  `yaml:"max_json_tokens" default:"200000"`
 }
 
-// Headers is how answers report limits and when to retry: see docs/wire.md.
+// Headers is how answers report limits and when to retry.
 type Headers struct {
-	// Standard is the form for clients that do not know llmguard. x: X-RateLimit-*, of the limit that binds first.
-	// ietf: RateLimit and RateLimit-Policy of the IETF draft, of all limits.
+	// Standard is the form for clients that do not know llmguard: X-RateLimit-*, RateLimit of the IETF draft, both or
+	// none. See docs/wire.md.
 	Standard string `yaml:"standard" default:"x" enum:"x,ietf,both,off"`
-	// RetryJitter is how much too late the Retry-After of a 429 or 503 may be, at random: 1% to 100% of the wait, at
-	// least 2s and at most 60s.
+	// RetryJitter is how much too late a Retry-After may be, at random: 1% to 100% of the wait. See docs/errors.md.
 	RetryJitter PercentOrOff `yaml:"retry_jitter" default:"10%" min:"0"`
 }
 
@@ -259,12 +258,10 @@ type Timeouts struct {
 
 // Store is what happens when Redis is slow, unreachable or has lost data.
 type Store struct {
-	// OnFailure is what happens to live calls while Redis is unreachable, unless the org sets its own. deny: 503.
-	// local: calls are admitted within LocalShare of every limit. allow: calls are admitted. local and allow need
-	// JournalDir. See docs/operations.md.
+	// OnFailure is what happens to live calls while Redis is unreachable, unless the org sets its own. local and
+	// allow need JournalDir. See docs/operations.md.
 	OnFailure string `yaml:"on_failure" default:"deny" enum:"deny,local,allow"`
-	// LocalShare is how much of each limit and pool quota one process admits with local: at most 100% divided by the
-	// number of proxies.
+	// LocalShare is how much of each limit and pool quota one process admits with local.
 	LocalShare Percent `yaml:"local_share" default:"10%" reload:"restart"`
 	// Deadline is how long a call waits for Redis before llmguard sends a ping. If that is not answered either,
 	// OnFailure applies.
@@ -272,12 +269,10 @@ type Store struct {
 	// HoldLease is how long a call's money stays held after its process died. Then it is charged in full, as an
 	// estimate. All processes need the same.
 	HoldLease time.Duration `yaml:"hold_lease" default:"60s" reload:"restart" range:"3s.."`
-	// AfterDataLoss is what limits do when Redis has lost its data. close: each admits nothing for the length of its
-	// window, or until `llmguard limits reopen`. open: they count from zero.
+	// AfterDataLoss is what limits do when Redis has lost its data: close for the length of their windows, or open
+	// and count from zero. See docs/operations.md.
 	AfterDataLoss string `yaml:"after_data_loss" default:"close" enum:"close,open" reload:"restart"`
-	// Durability is when a hold or a charge counts as written. async: when Redis answers. wait1: when one replica has
-	// it too (WAIT). waitaof1: when it is on disk in Redis and in one replica (WAITAOF). Not for clusters. See
-	// docs/scaling.md.
+	// Durability is when a hold or a charge counts as written. Clusters have only async. See docs/scaling.md.
 	Durability string `yaml:"durability" default:"async" enum:"async,wait1,waitaof1" reload:"restart"`
 	// JournalDir is a directory on a persistent disk for charges that cannot be written to Redis, and for calls
 	// admitted without it. Processes may share it. If omitted, charges wait in memory, and calls whose process dies

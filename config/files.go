@@ -31,8 +31,7 @@ type Files struct {
 
 // AnswerStore is where response caches store answers.
 type AnswerStore struct {
-	// Store is Redis, or files.store, where all proxies and workers read answers. Answers stored before a change are
-	// found as long as files.store is set.
+	// Store is Redis, or files.store. Answers stored before a change are found as long as files.store is set.
 	Store string `yaml:"store" default:"redis" enum:"redis,files"`
 }
 

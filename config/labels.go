@@ -20,10 +20,10 @@ type Label struct {
 	// From are the places of the value, in order: "header X-Project" (a header, which is not forwarded), "body user"
 	// or "body metadata.project" (a text in the JSON body), and key (the labels of the key, its user or its org).
 	From []string `yaml:"from" kind:"label source"`
-	// Default is the value of calls that have none.
+	// Default is the value of calls without one.
 	Default string `yaml:"default"`
-	// Missing is what happens to calls without a value. count: they count together under the empty
-	// value. refuse: they get 400.
+	// Missing is what happens to calls without a value. count: they count together under the empty value. refuse:
+	// they get 400.
 	Missing string `yaml:"missing" default:"count" enum:"count,refuse"`
 	// MaxValues is how many values an org may have in a UTC day. Further values count together as (other).
 	MaxValues int64 `yaml:"max_values" default:"10000" range:"1..1M"`

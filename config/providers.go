@@ -42,7 +42,7 @@ type Provider struct {
 	// says USD.
 	ReportedCost string `yaml:"reported_cost" default:"auto" enum:"auto,charge,ignore"`
 	// Region is where the provider processes calls, if that has a separate price. Default: the region in the host,
-	// such as eu for eu.api.openai.com. A region in the request or answer takes precedence.
+	// such as eu for eu.api.openai.com; one in the request or answer takes precedence.
 	Region string `yaml:"region"`
 	// FailedCalls is what a call costs that the provider answered with an error. free: nothing. input: its input,
 	// estimated, after a 408, a 5xx other than 503 and 529, or content_filter, as Azure bills it.

@@ -17,8 +17,8 @@ type Queue struct {
 	Hold time.Duration `yaml:"hold" default:"280s" reload:"restart"`
 	// KeepAlive is the interval of empty lines in a waiting stream.
 	KeepAlive time.Duration `yaml:"keep_alive" default:"15s" reload:"restart"`
-	// SealKeys encrypt bodies and answers of jobs and conversations in Redis, and files in files.store (AES-256-GCM).
-	// The first encrypts, all decrypt; docs/operations.md says how to rotate them. Default: no encryption.
+	// SealKeys encrypt bodies and answers of jobs and conversations in Redis, and files in files.store: see
+	// docs/operations.md. Default: no encryption.
 	SealKeys []SealKey `yaml:"seal_keys"`
 	// BlobAbove is the size above which a job's body or answer is stored in files.store instead of Redis. 0, or
 	// without files.store: none.

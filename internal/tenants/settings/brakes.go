@@ -15,8 +15,8 @@ type Brake struct {
 	// By is whose calls are counted and stopped together: each user, key, ip or value of a label, or each combination
 	// in a list: [user, session]. run-budget: each run, with the runs inside it.
 	By string `yaml:"by,required" kind:"subject"`
-	// Shared counts and stops all users with a value together. Otherwise values from a header or the body are counted
-	// for each user separately, so that no caller can stop others.
+	// Shared counts and stops all users with a value together. Otherwise values from a header or the body count for
+	// each user, so that no caller can stop others.
 	Shared bool `yaml:"shared"`
 	// When has exactly one rule.
 	When BrakeWhen `yaml:"when"`

@@ -26,7 +26,7 @@ type Org struct {
 	// maximum.
 	DefaultOutputLimit int64 `yaml:"default_output_limit" unset:"none" runtime:"output tokens for requests that set no output limit"`
 	// Hold is how much of a call's cost is held before it is sent. max: the maximum. agents: a first part for streams
-	// of coding agents. grow: also for other streams without an output limit. See docs/concepts.md.
+	// of coding agents. grow: also for other streams without an output limit.
 	Hold string `yaml:"hold" default:"agents" enum:"max,agents,grow" runtime:""`
 	// GrowStep is how many tokens a growing hold is ahead of the output. 800 is enough for 300 tokens a second.
 	GrowStep int64 `yaml:"grow_step" default:"800" range:"20..1M tokens" excludes:"hold=max"`
@@ -38,19 +38,20 @@ type Org struct {
 	// OnStoreFailure replaces store.on_failure.
 	OnStoreFailure string `yaml:"on_store_failure" enum:"deny,local,allow" runtime:""`
 	// OnDisconnect is what happens to a call whose caller disconnects. auto: streams with visible output are
-	// cancelled and charged for it, other calls are read to their end. cancel and finish apply to all calls.
+	// cancelled and charged for it, other calls are read to their end. cancel: all are cancelled. finish: all are
+	// read to their end.
 	OnDisconnect string `yaml:"on_disconnect" default:"auto" enum:"auto,cancel,finish" runtime:""`
 	// BatchMode replaces providers[].batch_mode.
 	BatchMode string `yaml:"batch_mode" enum:"queue,provider"`
 	// Downgrade maps models to cheaper ones: {gpt-4o: gpt-4o-mini}. A call that fits a limit only with the cheaper
-	// model gets it, and the answer has X-Llmguard-Downgraded.
+	// model gets it.
 	Downgrade map[string]string `yaml:"downgrade"`
 	Cache     Cache             `yaml:"cache" unset:"off" runtime:""`
 	Runs      Runs              `yaml:"runs" runtime:""`
 	// AllowBuiltinTools permits the provider's own tools, such as web search. Holds do not bound their cost.
 	AllowBuiltinTools bool `yaml:"allow_builtin_tools" runtime:"allow the provider's built-in tools"`
-	// RetryStartedJobs runs a job again if its worker died after the call may have reached the provider, before an
-	// answer. The first attempt is charged as an estimate.
+	// RetryStartedJobs runs a job again if its worker died after the call may have reached the provider. The first
+	// attempt is charged as an estimate.
 	RetryStartedJobs bool `yaml:"retry_started_jobs" default:"true" runtime:"rerun jobs whose worker died"`
 	// Labels are values of labels for calls with keys of the org; users' and keys' come first.
 	Labels map[string]string `yaml:"labels" flag:"label" runtime:"label of calls with the org's keys, as name=value (repeat for several; replaces all)"`
@@ -59,15 +60,14 @@ type Org struct {
 	// Spread divides the org's money into parts, so that its calls use several servers of a Redis Cluster. See
 	// docs/scaling.md.
 	Spread int `yaml:"spread" default:"1" range:"1..64 parts" runtime:"parts of the org's money, for several servers of a Redis Cluster"`
-	// MaxPriority is the highest priority that calls of the org may have. High ones take turns from other calls of
-	// the org only.
+	// MaxPriority is the highest priority of calls of the org. High ones take turns from other calls of the org only.
 	MaxPriority string `yaml:"max_priority" default:"normal" enum:"high,normal,low" runtime:"highest priority of calls: {}"`
-	// ModelPriority maps patterns of models to the priority of their calls: {"gpt-4o-mini*": low}. The longest match
-	// applies. A key's, user's or call's priority takes precedence. Default: normal.
+	// ModelPriority maps patterns of models to priorities: {"gpt-4o-mini*": low}. The longest match applies, unless a
+	// key, user or call has a priority. Default: normal.
 	ModelPriority map[string]string `yaml:"model_priority"`
-	// RaiseRequests replaces defaults.raise_requests, field by field.
+	// RaiseRequests replaces the one of defaults, field by field.
 	RaiseRequests RaiseRequests `yaml:"raise_requests"`
-	// Alerts notify the org when its and its users' limits are nearly used up, in addition to the operator.
+	// Alerts notify the org of its and its users' limits, in addition to the operator.
 	Alerts          Alerts          `yaml:"alerts"`
 	Webhooks        []Webhook       `yaml:"webhooks"`
 	RequestWebhooks RequestWebhooks `yaml:"request_webhooks"`
@@ -124,8 +124,8 @@ type User struct {
 	Labels map[string]string `yaml:"labels" flag:"label" runtime:"label of calls with the user's keys, as name=value (repeat for several; replaces all)"`
 	// Weight is the user's share of the org's turns.
 	Weight int `yaml:"weight" default:"100" runtime:"share of the org's turns relative to other users"`
-	// Priority is the priority of the user's calls, and the highest that they may choose. Default: the plan's, else
-	// normal, with a choice up to max_priority of the org.
+	// Priority is of the user's calls, and the highest that they may choose. Default: the plan's, else normal, with a
+	// choice up to max_priority of the org.
 	Priority string `yaml:"priority" enum:"high,normal,low" unset:"not set" runtime:"priority of the user's calls: {}"`
 	// Group is the id of the user's group. Default: none.
 	Group string `yaml:"group" unset:"none" runtime:"the user's group"`
@@ -158,13 +158,11 @@ type Key struct {
 	Plan string `yaml:"plan" unset:"the user's" runtime:"the key's plan, in place of the user's"`
 	// Concurrency is how many calls of the key may be in flight, without waiting ones. Default: no limit.
 	Concurrency int64 `yaml:"concurrency" unset:"any" runtime:"maximum number of concurrent calls"`
-	// Priority is the priority of the key's calls, and the highest that they may choose. Default: the plan's, else
-	// the user's.
+	// Priority is of the key's calls, and the highest that they may choose. Default: the plan's, else the user's.
 	Priority string `yaml:"priority" enum:"high,normal,low" unset:"the user's" runtime:"priority of the key's calls: {} (default: the user's)"`
 	// Labels are values of labels for calls with the key: {project: mobile}.
 	Labels map[string]string `yaml:"labels" flag:"label" runtime:"value of a label for its calls, as name=value (repeat for several)"`
-	// Expires is a date (2027-01-31: until that day begins, UTC) or a time
-	// (2027-01-31T18:00:00Z). Default: never.
+	// Expires is a date (2027-01-31: until it begins, UTC) or a time (2027-01-31T18:00:00Z). Default: never.
 	Expires time.Time `yaml:"expires" unset:"never" runtime:"a date (2027-01-31: expires when it begins, UTC), a time, or a duration from now (90d)"`
 	// Disabled rejects the key but keeps its entry.
 	Disabled bool `yaml:"disabled" runtime:"" flag:"-"`
@@ -195,11 +193,10 @@ type Limit struct {
 	Window time.Duration `yaml:"window" range:"1s..366d" runtime:"sliding window, such as 24h or 7d"`
 	// Exact makes windows of up to an hour exact to the microsecond instead of a sixtieth.
 	Exact bool `yaml:"exact" needs:"window" excludes:"fixed" runtime:"make the window exact to the microsecond"`
-	// Fixed counts from one multiple of Window since the Unix epoch to the next, such as 12:00 to 12:05, instead of
-	// sliding. See docs/windows.md.
+	// Fixed counts from one multiple of Window since the Unix epoch to the next, such as 12:00 to 12:05. See
+	// docs/windows.md.
 	Fixed bool `yaml:"fixed" needs:"window" runtime:"make the window fixed: aligned to multiples of its length"`
-	// Calendar makes the limit a fixed period that starts at midnight, on Monday or on the first of the month, in the
-	// zone TZ.
+	// Calendar makes the limit a fixed period that starts at midnight, on Monday or on the first of the month, in TZ.
 	Calendar string `yaml:"calendar" enum:"minute,hour,day,week,month,quarter,year" runtime:""`
 	// Starts moves the start of calendar periods: the day of months ("15", at most "28"), the first day of weeks
 	// (sunday), or the date of quarters and years ("04-06").
@@ -226,8 +223,7 @@ type Defaults struct {
 	// Plans are sets of limits and rights that users and keys of every org can have.
 	Plans []Plan `yaml:"plans" range:"..100 plans"`
 	// Plan is the plan of users without one, in orgs without one.
-	Plan string `yaml:"plan"`
-	// RaiseRequests lets callers of every org request more of a cost limit.
+	Plan          string        `yaml:"plan"`
 	RaiseRequests RaiseRequests `yaml:"raise_requests"`
 }
 
