@@ -261,7 +261,8 @@ type Store struct {
 	// OnFailure is what happens to live calls while Redis is unreachable, unless the org sets its own. local and
 	// allow need JournalDir. See docs/operations.md.
 	OnFailure string `yaml:"on_failure" default:"deny" enum:"deny,local,allow"`
-	// LocalShare is how much of each limit and pool quota one process admits with local.
+	// LocalShare is how much of each limit and pool quota one process admits with local: at most 100% divided by the
+	// number of proxies.
 	LocalShare Percent `yaml:"local_share" default:"10%" reload:"restart"`
 	// Deadline is how long a call waits for Redis before llmguard sends a ping. If that is not answered either,
 	// OnFailure applies.

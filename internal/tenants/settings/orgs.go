@@ -191,7 +191,7 @@ type Limit struct {
 	Amount Quantity `yaml:"amount" runtime:"'$50' for cost, a count for the others"`
 	// Window makes the limit a sliding window: at most Amount in any period of this length.
 	Window time.Duration `yaml:"window" range:"1s..366d" runtime:"sliding window, such as 24h or 7d"`
-	// Exact makes windows of up to an hour exact to the microsecond instead of a sixtieth.
+	// Exact makes windows of up to an hour exact to the microsecond instead of a sixtieth of their length.
 	Exact bool `yaml:"exact" needs:"window" excludes:"fixed" runtime:"make the window exact to the microsecond"`
 	// Fixed counts from one multiple of Window since the Unix epoch to the next, such as 12:00 to 12:05. See
 	// docs/windows.md.
