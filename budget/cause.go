@@ -97,7 +97,7 @@ var causeTexts = map[string]struct{ title, text string }{
 	CauseBrake:    {"the brake %s", "The brake %q stopped the call."},
 	CauseStop:     {"the stop of org %s", "An operator stopped the spending of %q."},
 	CauseRun:      {"the budget of a %s", "The limit %q of the call's run had no capacity for it."},
-	CausePool:     {"the provider's quota of pool %s", "The provider's quota of pool %q was used up."},
+	CausePool:     {"the provider's quota of pool %s", "The provider's quota of pool %q was exhausted."},
 	CauseQueue:    {"the full queue of the %s", "The queue was full (%q)."},
 	CauseMemory:   {"the full memory of the %s", "There was no memory for the call (%q)."},
 	CauseProvider: {"the provider %s", "The provider %q refused the call or failed."},

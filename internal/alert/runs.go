@@ -60,7 +60,7 @@ func (w *Watcher) lookRuns(ctx context.Context) {
 		}
 		if !logged && !errors.Is(err, errClaimed) {
 			logged = true
-			w.opts.Log.WarnContext(ctx, "event of a used up run skipped, will retry", "org", r.Org, "run", r.ID(), "err", err)
+			w.opts.Log.WarnContext(ctx, "event of an exhausted run skipped, will retry", "org", r.Org, "run", r.ID(), "err", err)
 		}
 		w.RunReached(r)
 	}
