@@ -83,7 +83,7 @@ type Provider struct {
 
 // Prompt is a stored prompt of a provider's account.
 type Prompt struct {
-	// ID is pmpt_...
+	// ID is the provider's id of the prompt, pmpt_...
 	ID string `yaml:"id,required" unique:"list"`
 	// Model runs the prompt, whatever model is stored in it.
 	Model string `yaml:"model,required"`

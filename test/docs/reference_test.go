@@ -235,7 +235,7 @@ func fieldsOf(st *ast.StructType) []field {
 			continue
 		}
 		tag, _ := strconv.Unquote(f.Tag.Value)
-		fd := field{goName: f.Names[0].Name, text: f.Doc.Text(), tag: reflect.StructTag(tag)}
+		fd := field{goName: f.Names[0].Name, text: strings.Join(strings.Fields(f.Doc.Text()), " "), tag: reflect.StructTag(tag)}
 		fd.name, _, _ = strings.Cut(fd.tag.Get("yaml"), ",")
 		if fd.name == "-" {
 			continue
@@ -266,13 +266,13 @@ var kinds = map[string]string{
 
 // explained reports whether the field's comment explains each of its choices.
 func (f field) explained() bool {
-	missing := func(choice string) bool { return !strings.Contains(f.text, choice+": ") }
+	missing := func(choice string) bool { return !strings.Contains(f.text, " "+choice+": ") }
 	return f.choices() != nil && !slices.ContainsFunc(f.choices(), missing)
 }
 
 // code returns the field's comment, with its choices as code if it explains them.
 func (f field) code() string {
-	text := strings.Join(strings.Fields(f.text), " ")
+	text := f.text
 	if !f.explained() {
 		return text
 	}

@@ -124,8 +124,8 @@ type User struct {
 	Labels map[string]string `yaml:"labels" flag:"label" runtime:"label of calls with the user's keys, as name=value (repeat for several; replaces all)"`
 	// Weight is the user's share of the org's turns.
 	Weight int `yaml:"weight" default:"100" runtime:"share of the org's turns relative to other users"`
-	// Priority is of the user's calls, and the highest that they may choose. Default: the plan's, else normal, with a
-	// choice up to max_priority of the org.
+	// Priority is the priority of the user's calls, and the highest that they may choose. Default: the plan's, else
+	// normal, with a choice up to max_priority of the org.
 	Priority string `yaml:"priority" enum:"high,normal,low" unset:"not set" runtime:"priority of the user's calls: {}"`
 	// Group is the id of the user's group. Default: none.
 	Group string `yaml:"group" unset:"none" runtime:"the user's group"`
@@ -158,7 +158,8 @@ type Key struct {
 	Plan string `yaml:"plan" unset:"the user's" runtime:"the key's plan, in place of the user's"`
 	// Concurrency is how many calls of the key may be in flight, without waiting ones. Default: no limit.
 	Concurrency int64 `yaml:"concurrency" unset:"any" runtime:"maximum number of concurrent calls"`
-	// Priority is of the key's calls, and the highest that they may choose. Default: the plan's, else the user's.
+	// Priority is the priority of the key's calls, and the highest that they may choose. Default: the plan's, else
+	// the user's.
 	Priority string `yaml:"priority" enum:"high,normal,low" unset:"the user's" runtime:"priority of the key's calls: {} (default: the user's)"`
 	// Labels are values of labels for calls with the key: {project: mobile}.
 	Labels map[string]string `yaml:"labels" flag:"label" runtime:"value of a label for its calls, as name=value (repeat for several)"`
