@@ -16,7 +16,7 @@ const operationsBelow = "<!-- Generated from the table of operations by `make ge
 
 // TestOperationsReference compares docs/admin-api.md with the table of operations; go generate writes it.
 func TestOperationsReference(t *testing.T) {
-	text := "\n| request | command (action in the audit) |\n|---|---|\n"
+	text := "\nEach request with its command, and the action in the audit:\n\n"
 	for _, o := range admin.Operations() {
 		text += operationRow(&o)
 	}
@@ -42,5 +42,5 @@ func operationRow(o *admin.Operation) string {
 	if o.Audit != "" {
 		text += " (`" + o.Audit + "`)"
 	}
-	return fmt.Sprintf("| `%s` | %s |\n", request, text)
+	return fmt.Sprintf("- `%s`: %s\n", request, text)
 }
