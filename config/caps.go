@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// SpendCap is a limit on what all orgs together spend. It has exactly one shape: amount with
-// window, amount with calendar, or bucket. Errors to callers do not show its amounts.
+// SpendCap is a limit on what all orgs together spend, in any shape of limits. Errors to callers do not show its
+// amounts.
 type SpendCap struct {
 	// Name is unique in its list. A new amount keeps the usage, a new name starts at zero.
 	Name string `yaml:"name,required" kind:"id" unique:"list"`

@@ -32,17 +32,16 @@ type Config struct {
 	// PublicURL is the API's address in links, such as https://llm.example.com. If omitted, links are paths.
 	PublicURL string `yaml:"public_url" kind:"URL"`
 	// TLS encrypts the callers' listener.
-	TLS TLS `yaml:"tls" reload:"restart"`
-	// Admin is the listener for operators: health, metrics, administration.
+	TLS   TLS   `yaml:"tls" reload:"restart"`
 	Admin Admin `yaml:"admin"`
 	// Redis stores limits, jobs and the ledger. Only `dev` can run without it.
 	Redis Redis `yaml:"redis" reload:"restart"`
 	Auth  Auth  `yaml:"auth"`
-	// TrustedProxies are the addresses (10.0.0.7 or 10.0.0.0/8) whose X-Forwarded-For, or else Forwarded, is trusted,
+	// TrustedProxies are the addresses (10.0.0.7 or 10.0.0.0/8) whose X-Forwarded-For, else Forwarded, is trusted,
 	// and X-Forwarded-Proto at the console.
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies" reload:"restart"`
-	// CORSOrigins are the origins, such as https://app.example.com, of web pages that may call from a browser (CORS);
-	// "*" allows all. A page needs a key, which everyone who opens it can read.
+	// CORSOrigins are the origins, such as https://app.example.com, of web pages that may call; "*" allows all.
+	// Everyone who opens a page can read its key.
 	CORSOrigins []string `yaml:"cors_origins" reload:"restart" kind:"origin"`
 	Requests    Requests `yaml:"requests" reload:"restart"`
 	Timeouts    Timeouts `yaml:"timeouts" reload:"restart"`
@@ -53,27 +52,24 @@ type Config struct {
 	Memory Memory `yaml:"memory" reload:"restart"`
 	// Store is for outages of Redis.
 	Store Store `yaml:"store"`
-	// KillSwitch overrides the modes of all limits and spend caps. off: limits work as configured. shadow: limits
-	// only count and report. stop: all spending stops as with `llmguard stop`, in processes that have loaded this
-	// file.
+	// KillSwitch overrides the modes of all limits and spend caps. off: limits work as configured. shadow: they only
+	// count and report. stop: all spending stops as with `llmguard stop`, in processes that have loaded this file.
 	KillSwitch string `yaml:"kill_switch" default:"off" enum:"off,shadow,stop"`
 	// SpendCaps bound what all orgs together spend, at all providers.
 	SpendCaps []SpendCap `yaml:"spend_caps" range:"..50 spend caps"`
-	// RequestLimits limit how many requests callers may send, whatever they cost, next to the fixed limits on free
-	// requests.
+	// RequestLimits limit how many requests callers may send, next to the fixed limits on free requests.
 	RequestLimits []RequestLimit `yaml:"request_limits" range:"..50 request limits"`
-	// UnknownModelPrice is the price of models that have none: an entry as under Prices, without model, provider,
-	// names and prefixes. If omitted, such models are refused.
+	// UnknownModelPrice is the price of models that have none: an entry as under Prices, with prices only. If
+	// omitted, they are refused.
 	UnknownModelPrice Raw `yaml:"unknown_model_price" kind:"mapping"`
 	// Prices are your own prices, which override the built-in catalogue: see docs/prices.md. ${NAME} is not expanded
 	// here.
 	Prices Raw `yaml:"prices" kind:"list"`
-	// PricesFile is a file written by `llmguard prices update`, between Prices and the catalogue. A relative path
-	// starts at the configuration file. The file may be missing.
+	// PricesFile is a file of `llmguard prices update`, between Prices and the catalogue. It may be missing.
 	PricesFile string     `yaml:"prices_file"`
 	Providers  []Provider `yaml:"providers,required" range:"1.."`
-	// Labels are dimensions of calls that limits and the ledger can count by. The word agents, in place of the list
-	// or of an element, defines the labels of coding agents.
+	// Labels are dimensions of calls. The word agents, as the list or an element of it, defines the labels of coding
+	// agents.
 	Labels []Label `yaml:"labels" range:"..8 labels" kind:"labels"`
 	// Brakes stop runs, users or keys that run wild, in every org, at most 8 in one.
 	Brakes []Brake `yaml:"brakes"`
@@ -88,7 +84,7 @@ type Config struct {
 	Cache         AnswerStore   `yaml:"cache" reload:"restart"`
 	Batches       Batches       `yaml:"batches" reload:"restart"`
 	Conversations Conversations `yaml:"conversations"`
-	// Alerts notify the operator when limits are nearly used up.
+	// Alerts notify the operator.
 	Alerts   Alerts   `yaml:"alerts"`
 	Webhooks Webhooks `yaml:"webhooks" reload:"restart"`
 	Log      Log      `yaml:"log"`
@@ -110,34 +106,30 @@ type Config struct {
 	lines map[string]int `yaml:"-"` // of limits, by path
 }
 
-// Admin is the operators' listener. It never serves models, and the callers' listener never
-// serves administration.
+// Admin is the operators' listener, which never serves models.
 type Admin struct {
 	// Listen must be off the internet.
 	Listen string `yaml:"listen" default:"127.0.0.1:9090" kind:"address" reload:"restart"`
 	TLS    TLS    `yaml:"tls" reload:"restart"`
-	// Hosts are additional host names or patterns that requests may use, such as admin.example.com; "*" allows every
-	// name. Addresses, localhost, names without a dot, private zones (.local, .internal, .svc, .home.arpa) and the
-	// host of Listen are always allowed. Other names get 421, which prevents DNS rebinding, except at /healthz and
-	// /readyz.
+	// Hosts are more host names or patterns that requests may use, such as admin.example.com; "*" allows every name.
+	// Addresses, localhost, names without a dot, private zones (.local, .internal, .svc, .home.arpa) and the host of
+	// Listen are always allowed. Others get 421, except at /healthz and /readyz.
 	Hosts []string `yaml:"hosts"`
-	// PublicURL is this listener's address in links to the console, such as https://admin.example.com. If omitted,
-	// messages name commands instead.
+	// PublicURL is this listener's address in links to the console. If omitted, messages name commands instead.
 	PublicURL string `yaml:"public_url" reload:"restart" kind:"URL"`
-	// MetricsToken protects /metrics. Scrapers send it as "Authorization: Bearer TOKEN". If omitted, everyone who can
-	// reach the listener can read the names of orgs, pools and limits.
+	// MetricsToken protects /metrics, which names orgs, pools and limits. Scrapers send it as "Authorization: Bearer
+	// TOKEN".
 	MetricsToken Secret `yaml:"metrics_token" range:"16.. characters"`
 	// Keys of administrators open only the admin API. `llmguard admins create` creates more.
 	Keys []AdminKey `yaml:"keys"`
 }
 
-// TLS is a listener's certificate, for TLS 1.2 and 1.3 with HTTP/2. The files are read again
-// when they change or the configuration is reloaded. Default: plain HTTP.
+// TLS is a listener's certificate, for TLS 1.2 and 1.3 with HTTP/2. The files are read again when they change.
+// Default: plain HTTP.
 type TLS struct {
-	// CertFile is a PEM file with the certificate, followed by intermediate certificates.
+	// CertFile is a PEM file with the certificate and its intermediates, KeyFile one with the private key.
 	CertFile string `yaml:"cert_file" needs:"key_file"`
-	// KeyFile is a PEM file with the private key.
-	KeyFile string `yaml:"key_file" needs:"cert_file"`
+	KeyFile  string `yaml:"key_file" needs:"cert_file"`
 }
 
 // Enabled reports whether there is a certificate.
@@ -229,15 +221,15 @@ type Headers struct {
 
 // Connections are limits on connections to the callers' listener. More are closed without an answer.
 type Connections struct {
-	// Total is for all addresses. 0: half of the process's file descriptors, and at most one for each 96 KiB of its
+	// Total is for all addresses. 0: half of the process's file descriptors, at most one for each 96 KiB of its
 	// memory.
 	Total int `yaml:"total" default:"0" min:"0"`
 	// PerAddress is for one address, except trusted proxies. 0: a quarter of Total.
 	PerAddress int `yaml:"per_address" default:"0" min:"0"`
 	// IPv6Prefix is how many bits of an IPv6 address count as one address.
 	IPv6Prefix int `yaml:"ipv6_prefix" default:"64" range:"1..128 bits"`
-	// Streams is how many event streams, WebSockets, uploads and downloads may be open in one process; an org may
-	// have half, one key a quarter. More get 429. 0: no limit.
+	// Streams is how many event streams, WebSockets, uploads and downloads may be open in one process; in an org
+	// half, with one key a quarter. More get 429. 0: no limit.
 	Streams int `yaml:"streams" default:"2000" min:"0"`
 }
 
@@ -276,18 +268,17 @@ type Store struct {
 	// Durability is when a hold or a charge counts as written. Clusters have only async. See docs/scaling.md.
 	Durability string `yaml:"durability" default:"async" enum:"async,wait1,waitaof1" reload:"restart"`
 	// JournalDir is a directory on a persistent disk for charges that cannot be written to Redis, and for calls
-	// admitted without it. Processes may share it. If omitted, charges wait in memory, and calls whose process dies
-	// are charged their hold.
+	// admitted without it. See docs/operations.md.
 	JournalDir string `yaml:"journal_dir" reload:"restart"`
-	// JournalMax is the largest journal of one process, at about 1 KB a call. The file may be twice as large.
+	// JournalMax is the largest journal of one process, at about 1 KB a call.
 	JournalMax Size `yaml:"journal_max" default:"64MiB" reload:"restart"`
 }
 
 // Ledger is the storage of the ledger. Redis keeps entries until 90 days after an org's last one, and daily sums for
 // 400 days.
 type Ledger struct {
-	// ExportDir is a directory to which every entry is appended before it is trimmed from Redis: see docs/ledger.md.
-	// Processes need the same directory, on a shared mount with working locks. Default: no export.
+	// ExportDir is a directory to which every entry is appended before it is trimmed from Redis, the same for all
+	// processes, on a shared mount with working locks. Default: no export.
 	ExportDir string `yaml:"export_dir"`
 	// MaxEntries is about how many entries of an org, and of each part of a spread org, stay in Redis, at about 700
 	// bytes each; up to ten times as many until they are exported.

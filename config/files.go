@@ -63,14 +63,14 @@ type Batches struct {
 	Doubt time.Duration `yaml:"doubt" default:"2m"`
 }
 
-// Memory is the space for bodies and answers in flight in each process. Without space, calls get 503 after seconds.
-// See docs/scaling.md.
+// Memory is the space for bodies and answers in flight in each process. Without space, calls get 503. See
+// docs/scaling.md.
 type Memory struct {
-	// Bodies is their memory, at least requests.max_body. 0: a quarter of the process's memory (GOMEMLIMIT, else its
-	// cgroup's limit, else the machine's), at least twice requests.max_body.
+	// Bodies is their memory, at least requests.max_body. 0: a quarter of the process's memory, at least twice
+	// requests.max_body.
 	Bodies Size `yaml:"bodies" default:"0" min:"0"`
-	// Spool is the part in temporary files, which hold bodies above 1 MiB: at least requests.max_body. TMPDIR must be
-	// on a disk with this much space. 0: all bodies in memory.
+	// Spool is the part in temporary files, which hold bodies above 1 MiB: at least requests.max_body. 0: all bodies
+	// in memory.
 	Spool Size `yaml:"spool" default:"2GB" min:"0"`
 }
 

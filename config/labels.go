@@ -17,8 +17,8 @@ import (
 type Label struct {
 	// Name is 1 to 32 of a-z, 0-9 and _, and none of org, group, user, key, ip.
 	Name string `yaml:"name,required" kind:"label" unique:"list"`
-	// From are the places of the value, in order: "header X-Project" (a header, which is not forwarded), "body user"
-	// or "body metadata.project" (a text in the JSON body), and key (the labels of the key, its user or its org).
+	// From are the places of the value, in order: "header X-Project", "body user" or "body metadata.project" (a text
+	// in the JSON body), and key (the labels of the key, its user or its org).
 	From []string `yaml:"from" kind:"label source"`
 	// Default is the value of calls without one.
 	Default string `yaml:"default"`

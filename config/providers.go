@@ -32,7 +32,7 @@ type Provider struct {
 	// Headers are added to every call.
 	Headers map[string]Secret `yaml:"headers"`
 	// AllowFields are request fields, or patterns with *, outside OpenAI's API that llmguard forwards. Their cost is
-	// not held, but charged if the answer names a more expensive model or reports a higher cost.
+	// not held, but charged if the answer names a more expensive model or a higher cost.
 	AllowFields []string `yaml:"allow_fields" kind:"pattern"`
 	// OutputLimitField is the provider's name for the output limit of chat completions. auto: as in the request for
 	// kind azure and api.openai.com; max_tokens for others, except OpenAI's reasoning models.
@@ -59,8 +59,8 @@ type Provider struct {
 	// DocumentTokens is how many input tokens are held for each document in a request: a PDF, or content of a URL. 0:
 	// the model's maximum.
 	DocumentTokens int64 `yaml:"document_tokens" min:"0"`
-	// Strict refuses members of requests on /v1/messages, and names in anthropic-beta, that llmguard does not know
-	// and allow_fields does not list. Otherwise they are forwarded, and their cost is not held.
+	// Strict refuses members of requests on /v1/messages, and names in anthropic-beta, that llmguard does not know.
+	// Otherwise they are forwarded, and their cost is not held.
 	Strict bool `yaml:"strict" needs:"dialect"`
 	// Prompts are the account's stored prompts that calls of /v1/responses may use. Others get 404.
 	Prompts []Prompt `yaml:"prompts"`
@@ -104,7 +104,7 @@ type Pool struct {
 	RPM int64 `yaml:"rpm"`
 	TPM int64 `yaml:"tpm"`
 	// ITPM and OTPM are input and output tokens, for a provider that counts these separately, as Anthropic does:
-	// without input from a prompt cache, and only what is generated. Default: no limit.
+	// without cached input, and only what is generated. Default: no limit.
 	ITPM int64 `yaml:"itpm" excludes:"tpm"`
 	OTPM int64 `yaml:"otpm" excludes:"tpm"`
 	// TPMCounting is how the provider counts tokens. requested: input and output limit at the start, as OpenAI does.

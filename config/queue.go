@@ -34,8 +34,8 @@ type Queue struct {
 	Shares         Shares `yaml:"shares"`
 	// MaxAttempts is how often a job is started before it becomes a dead letter.
 	MaxAttempts int `yaml:"max_attempts" default:"3"`
-	// RetryFor is how long after its submission a job without a connected caller is retried when the provider fails
-	// it (5xx), within the pool's max_age. 0: no retries.
+	// RetryFor is how long after its submission a job without a connected caller is retried after a 5xx, within the
+	// pool's max_age. 0: no retries.
 	RetryFor time.Duration `yaml:"retry_for" default:"1d" min:"0"`
 	// DeadLetters is how many dead letters a pool keeps, the newest, for DeadTTL.
 	DeadLetters int           `yaml:"dead_letters" default:"1000"`

@@ -8,21 +8,21 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// RequestLimit is a limit on requests to the callers' listener. It has exactly one shape: amount with window, or
-// bucket. All processes count together in Redis. A request over the limit gets 429. See docs/wire.md.
+// RequestLimit is a limit on requests to the callers' listener: amount with window, or bucket. All processes count
+// together in Redis. A request over the limit gets 429.
 type RequestLimit struct {
 	// Name is unique in the list. A new amount keeps the count, a new name starts at zero.
 	Name string `yaml:"name,required" kind:"id" unique:"list"`
 	// Subject is whose requests count together: each caller address (before the key is checked), key, user or org.
 	Subject string `yaml:"subject,required" enum:"ip,key,user,org"`
-	// Class restricts the limit to requests that are free and change nothing (read), that are free and change
-	// something, such as uploads (write), or that may cost money (spend). Default: all.
+	// Class restricts the limit to free requests that change nothing (read), free requests that change something,
+	// such as uploads (write), or requests that may cost money (spend). Default: all.
 	Class string `yaml:"class" enum:"read,write,spend"`
 	// Endpoints are patterns of paths with /v1, such as /v1/jobs or "/v1/files*". Default: all.
 	Endpoints []string `yaml:"endpoints" range:"1.." kind:"path"`
 	// Methods are HTTP methods. Default: all.
 	Methods []string `yaml:"methods" range:"1.." kind:"method"`
-	// Mode is as for limits: the limit refuses requests, only counts and reports, or neither.
+	// Mode is as for limits.
 	Mode string `yaml:"mode" default:"enforce" enum:"enforce,shadow,off"`
 	// Amount is a number of requests.
 	Amount Quantity `yaml:"amount"`

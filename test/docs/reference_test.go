@@ -186,7 +186,11 @@ func (r *reference) section(name, path string, fixed bool) {
 		end = shared(fields, i)
 		var heads, names []string
 		for _, f := range fields[i:end] {
-			heads = append(heads, f.head(r.goesTo(f, path, fixed, &inner)))
+			head := f.head(r.goesTo(f, path, fixed, &inner))
+			if strings.Contains(fields[i].text, "as for limits") {
+				head, _, _ = strings.Cut(head, " (")
+			}
+			heads = append(heads, head)
 			names = append(names, "`"+f.name+"`")
 		}
 		last := len(names) - 1

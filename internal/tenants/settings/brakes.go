@@ -71,8 +71,8 @@ type BrakeSpend struct {
 	Floor Quantity `yaml:"floor" default:"$1" kind:"money"`
 }
 
-// BrakeRepeats is one request sent many times: the same endpoint and JSON body, without members
-// such as seed, user and metadata.
+// BrakeRepeats is one request sent many times: the same endpoint and JSON body, without members such as seed, user
+// and metadata.
 type BrakeRepeats struct {
 	// MoreThan is how often it may be answered in a sliding Window.
 	MoreThan int64         `yaml:"more_than" range:"1..1000M"`

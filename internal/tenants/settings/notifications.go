@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Alerts are messages about a money limit of an org or user whose charges pass a threshold, delivered like webhooks.
+// Alerts are messages about money limits of orgs and users that pass a threshold. See docs/webhooks.md.
 type Alerts struct {
 	// URL is where alerts are posted, https. A chat's address is a secret.
 	URL Secret `yaml:"url"`
@@ -48,8 +48,8 @@ type Webhook struct {
 
 // RequestWebhooks are the targets that requests and batches may name. Default: none.
 type RequestWebhooks struct {
-	// Hosts are host names, or *. and a domain for all names below it. With :port they are for
-	// that port only, otherwise for 443.
+	// Hosts are host names, or *. and a domain for all names below it. With :port they are for that port, otherwise
+	// for 443.
 	Hosts   []string `yaml:"hosts" kind:"host"`
 	Secrets []Secret `yaml:"secrets"`
 }

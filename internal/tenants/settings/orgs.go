@@ -132,7 +132,7 @@ type User struct {
 	// Plan is the id of the user's plan. Default: the org's.
 	Plan string `yaml:"plan" unset:"the org's" runtime:"the user's plan (default: the org's)"`
 	// Limits are for this user only. One with the name of an org's, a group's or a plan's limit for each user
-	// replaces it. Their subject is user and may be left out.
+	// replaces it.
 	Limits []Limit `yaml:"limits"`
 	Keys   []Key   `yaml:"keys"`
 }
@@ -147,14 +147,13 @@ type Key struct {
 	Name string `yaml:"name" runtime:"display name"`
 	// Models are patterns of the models that this key may use, within the org's. Default: the plan's, else the org's.
 	Models []string `yaml:"models" range:"1.." kind:"pattern" unset:"all" runtime:"allowed models, as comma-separated patterns"`
-	// Scopes are what the key may be used for: calls (every endpoint that costs money), single endpoints as in limits
-	// (chat.completions, embeddings and others), jobs, files, batches, usage, runs, limit_requests (more of the
-	// limits of the key and its user), limit_requests.org (also of its org and group), holds. Default: everything
-	// except holds and limit_requests.org.
+	// Scopes are what the key may be used for: calls (every endpoint that costs money), single endpoints as in
+	// limits, jobs, files, batches, usage, runs, limit_requests (more of the limits of the key and its user),
+	// limit_requests.org (also of its org and group), holds. Default: everything except holds and limit_requests.org.
 	Scopes []string `yaml:"scopes" kind:"scope" unset:"all" runtime:"allowed uses: calls, chat.completions, embeddings, ..., jobs, files, batches, usage, holds"`
 	// Networks are the addresses (10.0.0.7 or 10.0.0.0/8) from which the key may be used. Default: all.
 	Networks []netip.Prefix `yaml:"networks" unset:"all" runtime:"allowed client addresses, such as 10.0.0.0/8"`
-	// Plan is the id of a plan that applies to the key's calls in place of the user's, and counts the key.
+	// Plan is a plan that applies to the key's calls in place of the user's, and counts the key.
 	Plan string `yaml:"plan" unset:"the user's" runtime:"the key's plan, in place of the user's"`
 	// Concurrency is how many calls of the key may be in flight, without waiting ones. Default: no limit.
 	Concurrency int64 `yaml:"concurrency" unset:"any" runtime:"maximum number of concurrent calls"`
@@ -169,8 +168,8 @@ type Key struct {
 	Disabled bool `yaml:"disabled" runtime:"" flag:"-"`
 }
 
-// Limit is a limit on one metric of one subject. It has exactly one shape: amount with window,
-// amount with calendar, bucket, or amount alone for concurrency.
+// Limit is a limit on one metric of one subject, with exactly one shape: amount with window, amount with calendar,
+// bucket, or amount alone for concurrency.
 type Limit struct {
 	// Name is unique in the org. A new amount keeps the usage, a new name starts at zero.
 	Name string `yaml:"name,required" kind:"id" unique:"list"`
@@ -179,9 +178,9 @@ type Limit struct {
 	Subject string `yaml:"subject" default:"org" kind:"subject" runtime:"what has a separate counter: the org, each group, user, key, ip or value of a\nlabel, or each combination, such as user+session"`
 	// Only restricts the limit to one group, user, key, address or value of a label.
 	Only string `yaml:"only" runtime:"the one user, key, address or value of a label that this limit of the org applies to (default: each)"`
-	// Models and Endpoints are patterns; only matching calls count. Endpoints have the names in the first table of
-	// docs/wire.md, such as chat.completions or images.*; fees count as containers and vector_stores, and holds as
-	// holds. Default: all.
+	// Models and Endpoints are patterns; only matching calls count. Endpoints are named as in the first table of
+	// docs/wire.md, such as chat.completions or images.*; fees count as containers and vector_stores, holds as holds.
+	// Default: all.
 	Models    []string `yaml:"models" range:"1.." kind:"pattern" runtime:"only for these models"`
 	Endpoints []string `yaml:"endpoints" range:"1.." kind:"endpoint" runtime:"only for these endpoints"`
 	Metric    string   `yaml:"metric" default:"cost" enum:"cost,tokens,requests,concurrency" runtime:""`
@@ -218,8 +217,8 @@ type Bucket struct {
 
 // Defaults are settings for every org that does not set them itself.
 type Defaults struct {
-	// Limits apply to each org separately. An org's limit of the same name replaces one completely. `llmguard limits
-	// set NAME --org all` changes them for all orgs, field by field.
+	// Limits apply to each org separately. An org's limit of the same name replaces one completely; `llmguard limits
+	// set NAME --org all` changes fields.
 	Limits []Limit `yaml:"limits"`
 	// Plans are sets of limits and rights that users and keys of every org can have.
 	Plans []Plan `yaml:"plans" range:"..100 plans"`

@@ -13,8 +13,8 @@ type Group struct {
 	ID string `yaml:"id,required" kind:"id" unique:"list"`
 	// Name is for people.
 	Name string `yaml:"name"`
-	// Limits are for the users of this group: with subject group they share the amount (default), with subject user
-	// each has it. One with the name and subject of a limit of the org replaces it.
+	// Limits are shared by the group's users, or with subject user for each of them. One with the name and subject of
+	// a limit of the org replaces it.
 	Limits []Limit `yaml:"limits"`
 }
 
@@ -24,8 +24,8 @@ type Plan struct {
 	ID string `yaml:"id,required" kind:"id" unique:"list"`
 	// Name is for people.
 	Name string `yaml:"name"`
-	// Limits count each user who has the plan, or each key that has it itself. They have no subject. One with the
-	// name of the org's or a group's limit for each user replaces it.
+	// Limits count each user who has the plan, or each key that has it itself. One with the name of the org's or a
+	// group's limit for each user replaces it.
 	Limits []Limit `yaml:"limits"`
 	// Models are patterns of the models for keys that name none, within the org's. Default: the org's.
 	Models []string `yaml:"models" range:"1.." kind:"pattern"`
