@@ -55,7 +55,7 @@ type Config struct {
 	// KillSwitch overrides the modes of all limits and spend caps. off: limits work as configured. shadow: they only
 	// count and report. stop: all spending stops as with `llmguard stop`, in processes that have loaded this file.
 	KillSwitch string `yaml:"kill_switch" default:"off" enum:"off,shadow,stop"`
-	// SpendCaps bound what all orgs together spend, at all providers.
+	// SpendCaps bound what all orgs spend, at all providers.
 	SpendCaps []SpendCap `yaml:"spend_caps" range:"..50 spend caps"`
 	// RequestLimits limit how many requests callers may send, next to the fixed limits on free requests.
 	RequestLimits []RequestLimit `yaml:"request_limits" range:"..50 request limits"`
@@ -155,7 +155,7 @@ type Redis struct {
 	// URL is for a single server: redis://user:password@host:6379/0, rediss:// for TLS, unix:///path.
 	URL  Secret `yaml:"url" why:"which already sets it"`
 	Mode string `yaml:"mode" default:"single" enum:"single,sentinel,cluster"`
-	// MasterName is the primary's name at the sentinels.
+	// MasterName is the primary's at the sentinels.
 	MasterName string `yaml:"master_name" needs:"mode=sentinel" excludes:"url"`
 	// Username and Password log in to the server.
 	Username string `yaml:"username" excludes:"url"`
@@ -177,12 +177,12 @@ func (r Redis) Configured() bool { return len(r.Addresses) > 0 || r.URL != "" }
 // RedisTLS encrypts connections to Redis, with TLS 1.2 or newer.
 type RedisTLS struct {
 	Enabled bool `yaml:"enabled"`
-	// CAFile is a PEM file of authorities to trust instead of the system's.
+	// CAFile is a PEM file of authorities, in place of the system's.
 	CAFile string `yaml:"ca_file" needs:"enabled=true"`
 	// CertFile and KeyFile are the client certificate.
 	CertFile string `yaml:"cert_file" needs:"enabled=true,key_file"`
 	KeyFile  string `yaml:"key_file" needs:"enabled=true,cert_file"`
-	// ServerName is the name in the server's certificate, if it is not the host of the address.
+	// ServerName is the name in the server's certificate, if it is not the host.
 	ServerName string `yaml:"server_name" needs:"enabled=true"`
 }
 

@@ -46,7 +46,7 @@ func checkAnswerStore(m *mistakes, cfg *Config) {
 type Batches struct {
 	// MaxLines is how many requests a batch may have.
 	MaxLines int `yaml:"max_lines" default:"50000"`
-	// InQueue is how many lines of one batch are in Redis at a time.
+	// InQueue is how many lines of a batch are in Redis at a time.
 	InQueue int `yaml:"in_queue" default:"1000"`
 	// MaxOpen and MaxUserOpen are the most open batches of an org and of one user. 0: no limit.
 	MaxOpen     int `yaml:"max_open" default:"500" min:"0"`
@@ -56,7 +56,7 @@ type Batches struct {
 	// OverBudget is what happens to a batch whose maximum cost exceeds what a limit admits in 24 hours. warn: it
 	// runs, and lines that do not fit in time end as batch_expired. refuse: it fails.
 	OverBudget string `yaml:"over_budget" default:"warn" enum:"warn,refuse"`
-	// Poll is how often llmguard checks a batch that the provider runs (batch_mode: provider).
+	// Poll is how often llmguard checks a batch that the provider runs.
 	Poll time.Duration `yaml:"poll" default:"30s"`
 	// Doubt is how long llmguard looks for such a batch in the provider's list if the answer to its creation was
 	// lost. Then it creates another; if the first appears later, both are paid for.

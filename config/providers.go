@@ -74,7 +74,7 @@ type Provider struct {
 	Models []string `yaml:"models"`
 	// ModelMap maps callers' names to the provider's model names.
 	ModelMap map[string]string `yaml:"model_map"`
-	// SpendCaps bound what all orgs together spend at this provider.
+	// SpendCaps bound what all orgs spend at this provider.
 	SpendCaps []SpendCap `yaml:"spend_caps" range:"..50 spend caps"`
 	// Pools are the provider's quota groups. A model belongs to the first pool with a matching pattern. Default: one
 	// pool with the provider's name, without quota.

@@ -23,8 +23,7 @@ type RequestLimit struct {
 	// Methods are HTTP methods. Default: all.
 	Methods []string `yaml:"methods" range:"1.." kind:"method"`
 	// Mode is as for limits.
-	Mode string `yaml:"mode" default:"enforce" enum:"enforce,shadow,off"`
-	// Amount is a number of requests.
+	Mode   string   `yaml:"mode" default:"enforce" enum:"enforce,shadow,off"`
 	Amount Quantity `yaml:"amount"`
 	// Window and Bucket are as for limits.
 	Window time.Duration `yaml:"window" range:"1s..366d"`

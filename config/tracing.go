@@ -6,9 +6,9 @@ type Tracing struct {
 	// Endpoint is the collector: http://otel-collector:4318. /v1/traces is added if it has no
 	// path.
 	Endpoint string `yaml:"endpoint" kind:"collector"`
-	// SampleRatio is the part of calls that are traced, if no traceparent header decides: 10%. Default: all.
+	// SampleRatio is the part of calls that are traced, unless a traceparent header decides. Default: all.
 	SampleRatio Percent `yaml:"sample_ratio"`
-	// Headers are sent with every export, such as a tenant's token.
+	// Headers are sent with every export.
 	Headers map[string]Secret `yaml:"headers"`
 }
 

@@ -16,9 +16,9 @@ type Webhooks struct {
 	AllowNetworks []netip.Prefix `yaml:"allow_networks"`
 	// AllowHTTP are host names, without port, that may be contacted without TLS.
 	AllowHTTP []string `yaml:"allow_http" kind:"host name"`
-	// CAFile is a PEM file of authorities to trust instead of the system's.
+	// CAFile is a PEM file of authorities, in place of the system's.
 	CAFile string `yaml:"ca_file"`
-	// Timeout is how long one attempt may take, including the answer.
+	// Timeout is for one attempt, including the answer.
 	Timeout time.Duration `yaml:"timeout" default:"15s"`
 	// GiveUp is how long delivery is retried.
 	GiveUp time.Duration `yaml:"give_up" default:"3d" range:"..30d"`

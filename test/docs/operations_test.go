@@ -23,8 +23,12 @@ func TestOperationsReference(t *testing.T) {
 	replaceBelow(t, filepath.Join(root, "docs", "admin-api.md"), operationsBelow, text)
 }
 
-// clause is the first clause of a summary. The rest is in the OpenAPI document, as are bodies.
-var clause = regexp.MustCompile(`^[^;:.]+`)
+var (
+	// clause is the first clause of a summary. The rest is in the OpenAPI document, as are bodies.
+	clause = regexp.MustCompile(`^[^;:.]+`)
+	// operands are the arguments of a command, which its help explains.
+	operands = regexp.MustCompile(` [\[A-Z].*`)
+)
 
 // operationRow describes an operation by its commands, which have a help text, or else by its summary.
 func operationRow(o *admin.Operation) string {
@@ -36,7 +40,7 @@ func operationRow(o *admin.Operation) string {
 	}
 	request := strings.TrimSuffix(o.Method+" "+o.Path+"?"+strings.Join(queries, "&"), "?")
 	for _, c := range o.Commands {
-		commands = append(commands, "`"+c.Use+"`")
+		commands = append(commands, "`"+operands.ReplaceAllLiteralString(c.Use, "")+"`")
 	}
 	text := cmp.Or(strings.Join(commands, ", "), clause.FindString(o.Summary))
 	if o.Audit != "" {

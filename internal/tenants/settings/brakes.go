@@ -10,7 +10,6 @@ import (
 // Brake is a rule over the calls of one user, key or value of a label. It stops or slows them when they do what When
 // describes.
 type Brake struct {
-	// Name is unique in the org. Counts are stored under it.
 	Name string `yaml:"name,required" kind:"id" unique:"list"`
 	// By is whose calls are counted and stopped together: each user, key, ip or value of a label, or each combination
 	// in a list: [user, session]. run-budget: each run, with the runs inside it.

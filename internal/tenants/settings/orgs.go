@@ -13,8 +13,7 @@ import (
 // Org is a tenant. Other tenants see nothing of it.
 type Org struct {
 	// ID must not change: all data of the org is stored under it.
-	ID string `yaml:"id,required" kind:"id" unique:"list"`
-	// Name is for people.
+	ID   string `yaml:"id,required" kind:"id" unique:"list"`
 	Name string `yaml:"name" runtime:"display name"`
 	// Disabled rejects all keys of the org. Its jobs then fail.
 	Disabled bool `yaml:"disabled" runtime:"" flag:"-"`
@@ -114,9 +113,7 @@ type Runs struct {
 
 // User is a person or program in an org.
 type User struct {
-	// ID is unique in the org.
-	ID string `yaml:"id,required" kind:"id" unique:"list"`
-	// Name is for people.
+	ID   string `yaml:"id,required" kind:"id" unique:"list"`
 	Name string `yaml:"name" runtime:"display name"`
 	// Disabled rejects all keys of the user. The user's jobs then fail.
 	Disabled bool `yaml:"disabled" runtime:"" flag:"-"`
@@ -143,7 +140,6 @@ type Key struct {
 	ID string `yaml:"id,required" kind:"id"`
 	// Hash is "<pepper id>:<64 hex digits>" or "sha256:<64 hex digits>".
 	Hash string `yaml:"hash,required"`
-	// Name is for people.
 	Name string `yaml:"name" runtime:"display name"`
 	// Models are patterns of the models that this key may use, within the org's. Default: the plan's, else the org's.
 	Models []string `yaml:"models" range:"1.." kind:"pattern" unset:"all" runtime:"allowed models, as comma-separated patterns"`

@@ -10,8 +10,7 @@ import (
 // one.
 type Group struct {
 	// ID is unique in the org. The shared usage is stored under it.
-	ID string `yaml:"id,required" kind:"id" unique:"list"`
-	// Name is for people.
+	ID   string `yaml:"id,required" kind:"id" unique:"list"`
 	Name string `yaml:"name"`
 	// Limits are shared by the group's users, or with subject user for each of them. One with the name and subject of
 	// a limit of the org replaces it.
@@ -20,9 +19,7 @@ type Group struct {
 
 // Plan is a named set of limits and rights.
 type Plan struct {
-	// ID is what users and keys name as their plan.
-	ID string `yaml:"id,required" kind:"id" unique:"list"`
-	// Name is for people.
+	ID   string `yaml:"id,required" kind:"id" unique:"list"`
 	Name string `yaml:"name"`
 	// Limits count each user who has the plan, or each key that has it itself. One with the name of the org's or a
 	// group's limit for each user replaces it.
