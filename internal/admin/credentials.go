@@ -76,7 +76,7 @@ func (h *credentialHandler) deleteCredential(c *call) (any, error) {
 		return nil, err
 	}
 	if h.dir.records(org).Credentials[provider] == nil {
-		return nil, wire.NotFound("provider", "credential_not_found", "Org %s has not set a credential for provider %.80q", org,
+		return nil, wire.NotFound("provider", "credential_not_found", "Org %s has not set a credential for %.80q", org,
 			provider)
 	}
 	return h.audit.remove(c, c.entry(org, provider), tenants.Ref{Kind: tenants.KindCredential, Org: org, ID: provider})

@@ -65,7 +65,7 @@ func upstream(ctx context.Context, r *Report, policy *guard.Policy, p *providers
 		r.Add(Warning, fmt.Sprintf("it answers in %s, but does not list models (status %d), so the API key was not tested",
 			took, s), "Check base_url: it ends with the version segment, such as https://api.openai.com/v1.")
 	case s == http.StatusTooManyRequests:
-		r.Add(Warning, "it answers, but refuses requests right now (status 429)", "Its quota is exhausted, by llmguard or by "+
+		r.Add(Warning, "it answers, but refuses requests right now (status 429)", "Its quota is exhausted, by llmguard or "+
 			"others.")
 	case s >= 300:
 		r.Add(Error, fmt.Sprintf("it answers with status %d", s), "Check base_url and the provider's status page.")
