@@ -225,7 +225,8 @@ while true do
     earn(job.cost)
     heads[class] = nil
     if pick_probe(pool, job, now + probe_us) then heads = {} end
-    local token, claim, k = token_start .. string.format('%d', count), claims_of[class], 2 * count
+    local token = token_start .. string.format('%d.%d.%d', count, job.org_up, job.user_up)
+    local claim, k = claims_of[class], 2 * count
     records[k + 1], records[k + 2] = id, token .. claim .. ' 0 ' .. member
     leases[k + 1], leases[k + 2] = till, id
     count = count + 1

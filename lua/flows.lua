@@ -70,6 +70,32 @@ local function flow_shut(pool, c, org, user)
   end)
 end
 
+-- TURN_KEPT is for how many us a job gets its turn back that is refused as the probe of a subject. After that its
+-- picks count, so that one that never fits does not hold up the others of the subject. Go: turnKept.
+local TURN_KEPT = 60000000
+local function turn_kept(pool, key, now, subject)
+  if not subject or redis.call('SISMEMBER', pool.probes, subject) == 0 then return true end
+  redis.call('HSETNX', key, 'probed', int(now))
+  return now - redis.call('HGET', key, 'probed') <= TURN_KEPT
+end
+
+-- turn_return takes back by how much the pick of a job that did not start advanced the virtual times of its org
+-- and user, which its token ends with. Who left the ring since then has lost its time.
+local function turn_return(pool, c, org, user, token)
+  local org_up, user_up = string.match(token, '%.%d+%.(%d+)%.(%d+)$')
+  if not org_up then return end -- an older worker picked it
+  local field = c .. ' ' .. org .. ' ' .. user
+  local vt = redis.call('HGET', pool.fair, field)
+  if vt then
+    local before = math.max(vt - user_up, 0)
+    redis.call('HSET', pool.fair, field, int(before))
+    redis.call('ZREM', pool.users[c], user_entry(org, tonumber(vt), user))
+    redis.call('ZADD', pool.users[c], 0, user_entry(org, before, user))
+  end
+  local org_vt = redis.call('ZSCORE', pool.orgs[c], org)
+  if org_vt then redis.call('ZADD', pool.orgs[c], int(math.max(org_vt - org_up, 0)), org) end
+end
+
 local function subject_leave(pool, subject)
   local kind, org, user = string.match(subject, '^(%S) (%S+) ?(%S*)')
   for c = 1, 3 do

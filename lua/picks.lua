@@ -217,13 +217,19 @@ local function pick_past(pool, c)
   end
 end
 
+-- advances sets by how much the pick of the job found last advances the virtual times of its org and user.
+local function advances(picks, cost, weights)
+  picks.org_up = math.ceil(cost * 100 / (weights[picks.org] or 100))
+  picks.user_up = math.ceil(cost * 100 / (weights[picks.flow] or 100) * PACE[picks.list.level])
+end
+
 -- take_past is pick_take for a job found by pick_past.
 local function take_past(pool, picks, cost, weights)
   local c, org, flow, member = picks.c, picks.org, picks.flow, picks.list[picks.list.from]
-  local vt = string.format('%d', picks.vt + math.ceil(cost * 100 / (weights[flow] or 100) * PACE[picks.list.level]))
+  advances(picks, cost, weights)
+  local vt = string.format('%d', picks.vt + picks.user_up)
   redis.call('ZREM', pool.wait[c], member)
-  local org_vt = picks.org_vt + math.ceil(cost * 100 / (weights[org] or 100))
-  redis.call('ZADD', pool.orgs[c], string.format('%d', org_vt), org)
+  redis.call('ZADD', pool.orgs[c], string.format('%d', picks.org_vt + picks.org_up), org)
   redis.call('ZREM', pool.users[c], picks.entry)
   redis.call('ZADD', pool.users[c], '0', user_entry(org, vt, picks.user))
   redis.call('HSET', pool.fair, c .. ' ' .. flow, vt)
@@ -269,9 +275,10 @@ local function pick_take(pool, picks, cost, weights)
   local member = lane[lane.from]
   picks.taken[#picks.taken + 1] = member
   lane_next(pool, picks, lane)
+  advances(picks, cost, weights)
 
   local orgs, vts, k, n = picks.orgs, picks.vts, picks.from, #picks.orgs
-  local vt = vts[k] + math.ceil(cost * 100 / (weights[org] or 100))
+  local vt = vts[k] + picks.org_up
   picks.orgs_to[org], picks.from = vt, k + 1
   while n > k and (vt < vts[n] or vt == vts[n] and org < orgs[n]) do
     orgs[n + 1], vts[n + 1] = orgs[n], vts[n]
@@ -279,7 +286,7 @@ local function pick_take(pool, picks, cost, weights)
   end
   orgs[n + 1], vts[n + 1] = org, vt
 
-  vt = picks.vt + math.ceil(cost * 100 / (weights[flow] or 100) * PACE[lane.level])
+  vt = picks.vt + picks.user_up
   local list, entry = picks.users[org], user_entry(org, vt, picks.user)
   if not picks.were[flow] then picks.were[flow] = list[1] end
   picks.entries[flow], picks.times[flow] = entry, vt

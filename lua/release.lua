@@ -40,6 +40,7 @@ redis.call('HSET', key, 'state', 'queued', 'released', token, 'tries', int(math.
 local till = now + tonumber(park_us)
 local kinds = { o = 1, u = 2, O = 3, U = 4, K = 5, L = 6, p = 7 }
 local subject = subjects_of(org, user, lane)[kinds[kind] or 8]
+if not started and turn_kept(pool, key, now, subject) then turn_return(pool, class, org, user, token) end
 admitted(pool, now, org, user, lane, subject) -- the probe is over; its subject is parked again
 if subject then
   park(pool, subject, till)

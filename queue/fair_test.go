@@ -213,6 +213,63 @@ func TestParkAndProbe(t *testing.T) {
 	}
 }
 
+// TestRefusedPicksKeepTheirTurn: two users have equal shares of their org's limit, which admits three jobs in each
+// window. A job that never fits keeps its turn for a while only.
+func TestRefusedPicksKeepTheirTurn(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	e := newEnv(t, Options{}, Pool{ID: "p"})
+	now := simStart
+	e.at(now)
+	const windows, each = 8, 3
+	for range windows * each {
+		e.put(e.job("p", "acme", "ann", Async, 10))
+		e.put(e.job("p", "acme", "bob", Async, 10))
+	}
+	refuse := func(c *Claim) {
+		t.Helper()
+		if err := c.release(ctx, Verdict{Kind: Park, Scope: ParkOrg, Wait: 10 * time.Second, Unused: true}, "0"); err != nil {
+			t.Fatal(err)
+		}
+		now += 10 * time.Second
+		e.at(now)
+	}
+	ran := map[string]int{}
+	end := func(c *Claim) {
+		t.Helper()
+		if err := c.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		ran[c.Job.User]++
+		if err := c.finish(ctx, Succeeded, Verdict{}, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range windows {
+		for range each {
+			end(e.claim("p", 1)[0])
+		}
+		refuse(e.claim("p", 1)[0])
+	}
+	if ran["ann"] != ran["bob"] {
+		t.Errorf("ran %v, want as many of each", ran)
+	}
+	large := e.claim("p", 1)[0]
+	for n := 0; ; n++ {
+		c := large
+		if n > 0 {
+			c = e.claim("p", 1)[0]
+		}
+		if c.id != large.id {
+			return
+		}
+		if n > 2*turnKept/micro/10 {
+			t.Fatalf("%s's job is tried for the %dth time, and others wait", c.Job.User, n)
+		}
+		refuse(c)
+	}
+}
+
 // expect returns the place of a job, without limits.
 func (e *env) expect(j *Job) Place {
 	e.t.Helper()

@@ -45,6 +45,9 @@ type VirtualJob struct {
 	lane  string
 	waits bool
 	at    int64 // time of the claim
+	// by how much its last pick advanced the virtual times of its org and user
+	orgUp, userUp int64
+	probed        int64 // when it was first refused as a probe; 0: not yet
 }
 
 // VirtualGrant is the permission to send one live call.
@@ -258,6 +261,7 @@ func (v *Virtual) Release(now int64, j *VirtualJob, scope Scope, rest time.Durat
 	if rest > 0 {
 		subject = subjects(j.Flow.Org, j.Flow.User, j.lane)[scope]
 	}
+	v.flows.turnBack(now, j, subject)
 	v.flows.admitted(now, j, subject)
 	if subject != "" {
 		v.flows.park(subject, now+rest.Microseconds())

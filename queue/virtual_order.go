@@ -50,6 +50,13 @@ func (o *order) set(name string, score int64) {
 	heap.Push(&o.heap, orderEntry{score, name})
 }
 
+// lower subtracts from the number of a name that is there, down to 0.
+func (o *order) lower(name string, by int64) {
+	if score, ok := o.score[name]; ok {
+		o.set(name, max(score-by, 0))
+	}
+}
+
 func (o *order) drop(name string) { delete(o.score, name) }
 
 // all returns the names in order.

@@ -314,7 +314,7 @@ func newTwinEnv(t *testing.T) *env { return newEnv(t, twinOptions(nil), Pool{ID:
 
 func twinOptions(scripts redisconn.Scripter) Options {
 	const long = 30 * 24 * time.Hour // processes never die
-	return Options{Scripts: scripts, Lease: long, Grace: long, Weights: map[string]int{"o1": 250, "o2 u1": 33}}
+	return Options{Scripts: scripts, Lease: long, Grace: long, Weights: map[string]int{"o1": 250, "o2 u1": 33, "o0 u0": 700}}
 }
 
 // TestVirtualPool checks that a Virtual grants, queues, picks, parks and wakes exactly as
@@ -342,7 +342,8 @@ func TestVirtualPoolNotices(t *testing.T) {
 		{"a reservation that never closes", "if mode < CLOSING and", "if false and"},
 		{"a reservation that binds nobody", "if res.mode ~= CLOSING then return 0 end", "if true then return 0 end"},
 		{"a ring of 605 slots", "SLOTS = 100000, 606", "SLOTS = 100000, 605"},
-		{"weights of users forgotten", "weights[flow] or 100", "100"},
+		{"weights of users forgotten", "weights[picks.flow] or 100", "100"},
+		{"refused picks that count", "if vt then", "if false then"},
 		{"a probe lets all in", "if subject_enter(pool, subject, 1) then", "if subject_enter(pool, subject, 200) and false then"},
 		{"credit kept for ever", "credit[c] = 0 -- nobody", "-- nobody"},
 	} {

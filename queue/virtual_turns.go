@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"math"
 	"sort"
 
@@ -64,10 +65,29 @@ func (f *virtualFlows) charge(t *turn) {
 	by := func(who string, pace float64) int64 {
 		return int64(math.Ceil(float64(t.cost*100) / f.weight(who) * pace))
 	}
-	class.orgs.set(flow.Org, class.orgs.score[flow.Org]+by(flow.Org, 1))
-	class.users[flow.Org].set(flow.User, t.vt+by(flow.Org+" "+flow.User, paces[t.job.Priority]))
+	t.job.orgUp, t.job.userUp = by(flow.Org, 1), by(flow.Org+" "+flow.User, paces[t.job.Priority])
+	class.orgs.set(flow.Org, class.orgs.score[flow.Org]+t.job.orgUp)
+	class.users[flow.Org].set(flow.User, t.vt+t.job.userUp)
 	if t.mixed {
 		class.turns[flow] = (class.turns[flow] + 1) % turns
+	}
+}
+
+// turnKept is for how many us a job gets its turn back that is refused as a probe, as in lua/flows.lua.
+const turnKept = 60 * micro
+
+// turnBack takes back what the pick of a job has advanced that did not start. subject is about to be parked.
+func (f *virtualFlows) turnBack(now int64, j *VirtualJob, subject string) {
+	if f.probes[subject] {
+		j.probed = cmp.Or(j.probed, now)
+		if now-j.probed > turnKept {
+			return
+		}
+	}
+	class := &f.classes[j.Class]
+	class.orgs.lower(j.Flow.Org, j.orgUp)
+	if users := class.users[j.Flow.Org]; users != nil {
+		users.lower(j.Flow.User, j.userUp)
 	}
 }
 
