@@ -2,6 +2,7 @@ package budget
 
 import (
 	"math"
+	"time"
 
 	"github.com/llmguard/llmguard/budget/ledger"
 )
@@ -84,9 +85,6 @@ func (v *Virtual) Bind(limits []Limit, c ledger.Call) (*Standing, error) {
 	return out, nil
 }
 
-// BindCap is Bind for a spend cap, which counts the calls of all orgs together.
-func (v *Virtual) BindCap(c Cap) (*Standing, error) { return v.Bind(c.Limits, c.of(ledger.Call{})) }
-
 func (v *Virtual) newTwin(s Shape, st state) twin {
 	switch st.Kind {
 	case "w":
@@ -146,7 +144,7 @@ func (v *Virtual) Hold(now int64, on *Standing, most, expected Amounts) (*Virtua
 	refused, told := false, false
 	for i, t := range on.twins {
 		l := &on.limits[i]
-		if used, _ := t.at(now); used+l.Metric.amountOf(most) > l.Shape.Amount {
+		if used, _ := t.at(now); used+l.Metric.amountOf(most) > l.now(time.UnixMicro(now)) {
 			told = true
 			refused = refused || l.Mode != Shadow
 		}

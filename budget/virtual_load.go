@@ -35,7 +35,7 @@ type loading struct {
 }
 
 // Load fills the limits that callers are bound to in a Virtual with their present states in the store, and
-// changes nothing there. It returns what open calls hold. Raises count for ever, brakes not at all.
+// changes nothing there. It returns what open calls hold. Brakes do not count.
 func (s *Store) Load(ctx context.Context, v *Virtual, all []*Standing) ([]Open, error) {
 	var open []Open
 	for _, l := range s.loadings(all) {
@@ -55,14 +55,6 @@ func (s *Store) Load(ctx context.Context, v *Virtual, all []*Standing) ([]Open, 
 		}
 		for i, t := range l.twins {
 			open = append(open, v.load(a.head[0], &Standing{limits: l.limits[i : i+1], twins: []twin{t}}, a.rows[i].numbers)...)
-		}
-	}
-	for _, on := range all {
-		for i := range on.limits {
-			l := &on.limits[i] // a copy of the caller's own if it has raises: see concerning
-			if len(l.Raises) > 0 {
-				l.Shape.Amount, l.Raises = l.now(s.clock.now()), nil
-			}
 		}
 	}
 	return open, nil

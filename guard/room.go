@@ -58,37 +58,25 @@ func (rs Rooms) Room(ctx context.Context, w Waiter) (*Room, error) {
 }
 
 // Bind binds a waiting call in a Virtual of its store: to its limits, those of its runs among them, and
-// then to each of its spend caps.
-func (rs Rooms) Bind(ctx context.Context, v *budget.Virtual, w Waiter) ([]*budget.Standing, []budget.Cap, error) {
+// to its spend caps. The zero Rooms bind to none.
+func (rs Rooms) Bind(ctx context.Context, v *budget.Virtual, w Waiter) (*budget.Bound, error) {
 	if rs.Policy == nil {
-		return nil, nil, nil
+		return &budget.Bound{Own: &budget.Standing{}}, nil
 	}
 	c, err := rs.Policy.Caller(w.Org, w.User, w.Key, w.IP)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	c.Labels, c.Run = w.Labels, w.Run
 	c, err = (&Runs{budget: rs.Store}).Read(ctx, c)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	target, limits, caps, err := rs.Policy.Standing(c, &wire.Request{Model: w.Model, Endpoint: w.Endpoint})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	on, err := v.Bind(limits, w.call(target))
-	if err != nil {
-		return nil, nil, err
-	}
-	all := []*budget.Standing{on}
-	for _, spend := range caps {
-		on, err := v.BindCap(spend)
-		if err != nil {
-			return nil, nil, err
-		}
-		all = append(all, on)
-	}
-	return all, caps, nil
+	return v.BindAll(limits, caps, w.call(target))
 }
 
 // call returns the call as limits see it.

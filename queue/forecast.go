@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sort"
 	"strconv"
@@ -45,10 +46,10 @@ const (
 type prospect struct {
 	job  *VirtualJob
 	want budget.Amounts
-	*bound
-	held []*budget.VirtualHold
+	on   *budget.Bound
 
 	ahead int          // jobs that run before it
+	rank  int          // of the jobs that have run or are given up; the other jobs come after these
 	start int64        // us; 0: it does not run
 	by    budget.Cause // what it waits for last, as Place.Cause
 }
@@ -68,6 +69,7 @@ type forecast struct {
 	parks map[string]obstacle
 	quota obstacle // the pool's own
 	ran   int
+	ranks int
 	steps int
 	// running is how many of the jobs run, by org.
 	running map[string]int
@@ -76,21 +78,16 @@ type forecast struct {
 	unknown bool
 }
 
-// forecastEnd is the end of a call: of a job, of what open calls hold, or of an open call's slot.
+// forecastEnd is the end of a call.
 type forecastEnd struct {
-	at   int64
-	p    *prospect
-	slot *int
-
-	grant  VirtualGrant // of slot, if a job has it
-	open   *budget.VirtualHold
-	charge budget.Amounts // of open
+	at int64
+	do func()
 }
 
-func newForecast(s *snapshot, b *binding, jobs map[string]*prospect, open []budget.Open) *forecast {
+func newForecast(s *snapshot, money *budget.Virtual, jobs map[string]*prospect, open []budget.Open) *forecast {
 	f := &forecast{
-		snapshot: s, money: b.money, jobs: jobs, parks: map[string]obstacle{}, running: map[string]int{},
-		quota: obstacle{by: budget.NewCause(budget.CausePool, s.v.pool.ID)},
+		snapshot: s, money: money, jobs: jobs, parks: map[string]obstacle{}, running: map[string]int{},
+		quota: obstacle{budget.NewCause(budget.CausePool, s.v.pool.ID), 0},
 	}
 	if s.v.quota.blocked > s.now {
 		f.quota.till = s.v.quota.blocked
@@ -104,14 +101,19 @@ func newForecast(s *snapshot, b *binding, jobs map[string]*prospect, open []budg
 	}
 	slices.SortFunc(s.claims, func(a, b VirtualGrant) int { return cmp.Compare(a.at, b.at) })
 	for _, o := range open {
-		f.ends = append(f.ends, forecastEnd{at: f.endOf(o), open: o.Hold, charge: charged(o.Hold.Max, openShare)})
+		at := f.endOf(o)
+		f.ends = append(f.ends, forecastEnd{at, func() { money.Settle(at-f.off, o.Hold, charged(o.Hold.Max, openShare)) }})
 	}
 	for _, c := range s.claims {
-		f.ends = append(f.ends, forecastEnd{at: max(c.at+s.took, s.now), slot: &s.v.claims, grant: c})
+		at := max(c.at+s.took, s.now)
+		f.ends = append(f.ends, forecastEnd{at, func() {
+			s.v.claims--
+			s.v.settle(at, c.at, c.tokens, false, c.tokens*s.share/1000)
+		}})
 	}
 	for i := range s.v.live {
 		at := s.now + s.took*int64(2*i+1)/int64(2*s.v.live)
-		f.ends = append(f.ends, forecastEnd{at: at, slot: &s.v.live})
+		f.ends = append(f.ends, forecastEnd{at, func() { s.v.live-- }})
 	}
 	sort.Slice(f.ends, func(i, j int) bool { return f.ends[i].at < f.ends[j].at })
 	return f
@@ -135,19 +137,22 @@ func (f *forecast) endOf(o budget.Open) int64 {
 func (f *forecast) run() {
 	f.runAll()
 	for _, p := range f.jobs {
+		if p.by == "" {
+			p.ahead, p.rank, p.by = f.ran, math.MaxInt, f.waits(p)
+		}
 		if f.paused { // until an operator ends it
 			p.start, p.by = 0, f.quota.by
-		}
-		if p.by == "" {
-			p.ahead, p.by = f.ran, f.waits(p)
 		}
 	}
 }
 
+// runAll does what workers do. Calls never end at the same instant, and each may let a job run.
 func (f *forecast) runAll() {
-	at := f.now
-	for at < f.now+forecastSpan.Microseconds() && f.steps < forecastSteps {
-		f.endUntil(at)
+	for at := f.now; at < f.now+forecastSpan.Microseconds() && f.steps < forecastSteps; {
+		if len(f.ends) > 0 && f.ends[0].at <= at {
+			f.ends[0].do()
+			f.ends = f.ends[1:]
+		}
 		next := f.work(at)
 		if f.v.Waiting() == 0 {
 			return
@@ -162,30 +167,6 @@ func (f *forecast) runAll() {
 	}
 }
 
-// endUntil ends the first call whose time has come. Calls never end at the same instant, and each may let a
-// job run.
-func (f *forecast) endUntil(at int64) {
-	if len(f.ends) > 0 && f.ends[0].at <= at {
-		e := f.ends[0]
-		f.ends = f.ends[1:]
-		switch {
-		case e.slot != nil:
-			*e.slot--
-			if e.grant.at > 0 {
-				f.v.settle(e.at, e.grant.at, e.grant.tokens, false, e.grant.tokens*f.share/1000)
-			}
-		case e.open != nil:
-			f.money.Settle(e.at-f.off, e.open, e.charge)
-		default:
-			for _, h := range e.p.held {
-				f.money.Settle(e.at-f.off, h, charged(h.Max, f.share))
-			}
-			f.running[e.p.job.Flow.Org]--
-			f.v.Finish(e.at, e.p.job, false, e.p.job.Tokens*f.share/1000)
-		}
-	}
-}
-
 // charged returns a share, per mille, of a hold.
 func charged(held budget.Amounts, share int64) budget.Amounts {
 	return budget.Amounts{Cost: held.Cost / 1000 * pricing.Nano(share), Tokens: held.Tokens * share / 1000}
@@ -193,55 +174,49 @@ func charged(held budget.Amounts, share int64) budget.Amounts {
 
 // work does what a worker does at a time, and returns when it looks again; 0: when a call ends.
 func (f *forecast) work(at int64) int64 {
-	f.steps++
-	for n := 1; ; f.steps, n = f.steps+1, min(2*n, defaultConcurrency) { // handlers double: see pacer.spread
-		jobs, wait, why := f.v.Acquire(at, n)
-		for _, j := range jobs {
-			f.try(at, j.Of.(*prospect))
-		}
-		switch {
-		case why == "more" || len(jobs) > 0:
-			if f.steps < forecastSteps {
-				continue
-			}
-			return 0
-		case wait < 0:
-			return 0
-		case why == "empty":
-		case why == "concurrency" && f.unknown:
-			f.quota.till, f.steps = at, forecastSteps
-			return 0
-		case why == "concurrency":
-			f.quota.till = 0
-			if len(f.ends) > 0 {
-				f.quota.till = f.ends[0].at
-			}
-			return f.quota.till
-		default:
-			f.quota.till = at + wait.Microseconds()
-			if f.v.quota.res != nil { // it depends on how often it is seen
-				wait = min(wait, maxSleep)
-			}
-		}
-		return at + wait.Microseconds()
+	free := func() int {
+		f.steps++
+		return min(forecastSteps-f.steps, defaultConcurrency)
 	}
+	wait, why := f.v.Work(at, free, func(j *VirtualJob) { f.try(at, j.Of.(*prospect)) })
+	switch {
+	case wait < 0:
+		return 0
+	case why == "empty":
+	case why == "concurrency" && f.unknown:
+		f.quota.till, f.steps = at, forecastSteps
+		return 0
+	case why == "concurrency":
+		f.quota.till = 0
+		if len(f.ends) > 0 {
+			f.quota.till = f.ends[0].at
+		}
+		return f.quota.till
+	default:
+		f.quota.till = at + wait.Microseconds()
+		if f.v.quota.res != nil { // it depends on how often it is seen
+			wait = min(wait, maxSleep)
+		}
+	}
+	return at + wait.Microseconds()
 }
 
 // try starts a claimed job, or parks what the limit that refuses it holds back.
 func (f *forecast) try(at int64, p *prospect) {
-	limits, refusal := f.hold(at, p)
+	held, refusal := f.money.HoldAll(at-f.off, p.on, p.want)
 	if refusal == nil {
-		f.start(at, p)
+		f.start(at, p, held)
 		return
 	}
 	by := (&guard.Refusal{ExceededError: refusal}).Cause()
 	open := f.unknown && refusal.Binding.Metric == budget.Concurrency
 	if open || refusal.Binding.Never && !refusal.Soon { // it will fail, or wait until an operator raises the limit
 		f.v.Finish(at, p.job, true, -1)
-		p.by = by
+		f.ranks++
+		p.ahead, p.rank, p.by = f.ran, f.ranks, by
 		return
 	}
-	scope, rest := RestOf(limits, refusal)
+	scope, rest := RestOf(p.on.Own.Limits(), refusal)
 	if refusal.Soon && f.running[p.job.Flow.Org] == 0 {
 		rest = min(rest, alonePark)
 	}
@@ -267,35 +242,23 @@ func (f *forecast) waits(p *prospect) budget.Cause {
 	return last.by
 }
 
-// hold holds on all limits and caps of a job, or on none. It returns the limits of the org.
-func (f *forecast) hold(at int64, p *prospect) ([]budget.Limit, *budget.ExceededError) {
-	p.held = p.held[:0]
-	for i, on := range p.on {
-		h, refusal := f.money.Hold(at-f.off, on, p.want, p.want)
-		if refusal == nil {
-			p.held = append(p.held, h)
-			continue
-		}
-		for _, h := range p.held {
-			f.money.Void(at-f.off, h)
-		}
-		if i > 0 {
-			refusal.Cap = &p.caps[i-1]
-		}
-		return p.on[0].Limits(), refusal
-	}
-	return nil, nil
-}
-
 // start begins a job and records what made it wait last.
-func (f *forecast) start(at int64, p *prospect) {
+func (f *forecast) start(at int64, p *prospect, held []*budget.VirtualHold) {
 	if f.v.Start(at, p.job) != nil { // never: it has no deadline, and is not late
 		return
 	}
-	p.ahead, p.start, p.by = f.ran, at, f.waits(p)
+	f.ranks++
+	p.ahead, p.rank, p.start, p.by = f.ran, f.ranks, at, f.waits(p)
 	f.ran++
 	f.running[p.job.Flow.Org]++
-	f.ends = append(f.ends, forecastEnd{at: at + f.took, p: p})
+	end := at + f.took // after all others
+	f.ends = append(f.ends, forecastEnd{end, func() {
+		for _, h := range held {
+			f.money.Settle(end-f.off, h, charged(h.Max, f.share))
+		}
+		f.running[p.job.Flow.Org]--
+		f.v.Finish(end, p.job, false, p.job.Tokens*f.share/1000)
+	}})
 }
 
 // foresee reads a pool and the limits of its jobs, and runs them. known are the calls of jobs that were
@@ -311,25 +274,24 @@ func (r *reader) foresee(
 		return nil, err
 	}
 	money := budget.NewVirtual(budget.Options{Lease: forecastSpan})
-	b := &binding{rooms: rooms, money: money, bound: map[guard.Waiter]*bound{}}
+	b := &binding{rooms: rooms, money: money, bound: map[guard.Waiter]*budget.Bound{}}
 	jobs := map[string]*prospect{}
 	for id, j := range s.jobs {
-		w := known[id]
-		next := &prospect{job: j, want: w.Want}
-		next.bound, err = b.bind(ctx, w)
+		on, err := b.bind(ctx, known[id])
 		if err != nil {
 			return nil, err
 		}
-		j.Of, jobs[id] = next, next
+		jobs[id] = &prospect{job: j, want: known[id].Want, on: on}
+		j.Of = jobs[id]
 	}
 	var open []budget.Open
-	if len(b.all) > 0 {
-		open, err = rooms.Store.Load(ctx, b.money, b.all)
+	if rooms.Store != nil {
+		open, err = rooms.Store.Load(ctx, money, b.all)
 	}
 	if err != nil {
 		return nil, err
 	}
-	f := newForecast(s, b, jobs, open)
+	f := newForecast(s, money, jobs, open)
 	f.run()
 	return f, nil
 }
@@ -382,37 +344,33 @@ func (r *reader) recall(
 type binding struct {
 	rooms guard.Rooms
 	money *budget.Virtual
-	bound map[guard.Waiter]*bound // by the call without its amounts
+	bound map[guard.Waiter]*budget.Bound // by the call without its amounts
 	all   []*budget.Standing
 	runs  int
 }
 
-// bound is what counts a call: its limits, then each spend cap.
-type bound struct {
-	on   []*budget.Standing
-	caps []budget.Cap
-}
-
 // bind returns what counts a call. A call that can no longer be made is counted by nothing: its turn
 // will show. Reading a run takes a command, so the limits of most are left out.
-func (b *binding) bind(ctx context.Context, w guard.Waiter) (*bound, error) {
+func (b *binding) bind(ctx context.Context, w guard.Waiter) (*budget.Bound, error) {
 	w.Want = budget.Amounts{}
 	if had := b.bound[w]; had != nil {
 		return had, nil
 	}
-	made := &bound{}
-	b.bound[w] = made
+	of := w
 	if w.Run != "" {
 		b.runs++
 	}
 	if b.runs > forecastRuns {
-		w.Run = ""
+		of.Run = ""
 	}
-	var err error
-	made.on, made.caps, err = b.rooms.Bind(ctx, b.money, w)
-	if errors.Is(err, budget.ErrUnavailable) {
+	on, err := b.rooms.Bind(ctx, b.money, of)
+	switch {
+	case errors.Is(err, budget.ErrUnavailable):
 		return nil, err
+	case err != nil:
+		on = &budget.Bound{Own: &budget.Standing{}}
 	}
-	b.all = append(b.all, made.on...)
-	return made, nil
+	b.bound[w] = on
+	b.all = append(append(b.all, on.Own), on.Caps...)
+	return on, nil
 }

@@ -23,6 +23,7 @@ const (
 	linger = 5 * time.Millisecond
 	// spreadEvery is how long handlers that are being woken have to arrive.
 	spreadEvery = 20 * time.Millisecond
+	mostAsked   = 100             // claims in one acquire
 	probeTime   = 2 * time.Second // the first job of a woken subject must be admitted within this time
 )
 
@@ -159,7 +160,7 @@ func (pc *pacer) serve(ctx context.Context) {
 		if n <= 0 { // negative after a repeated reply with more claims than were asked for
 			return
 		}
-		got, err := pc.acquire(ctx, min(n, 100))
+		got, err := pc.acquire(ctx, min(n, mostAsked))
 		if err != nil {
 			if ctx.Err() == nil {
 				pc.q.log.WarnContext(ctx, "waiting jobs not claimed, will retry", "pool", pc.p.ID, "err", err)

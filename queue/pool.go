@@ -104,16 +104,3 @@ func (p *pool) with(key string) []string {
 	copy(keys, p.keys)
 	return append(keys, key)
 }
-
-// drainTime returns how long the quota needs for the given requests and tokens; 0 if the
-// pool has no rate.
-func (p *pool) drainTime(jobs, tokens int64) time.Duration {
-	var minutes float64
-	if p.RPM > 0 {
-		minutes = float64(jobs) / float64(p.RPM)
-	}
-	if p.TPM > 0 {
-		minutes = max(minutes, float64(tokens)/float64(p.TPM))
-	}
-	return time.Duration(min(minutes, 60*24*30) * float64(time.Minute))
-}

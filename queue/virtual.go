@@ -2,7 +2,6 @@ package queue
 
 import (
 	"maps"
-	"math"
 	"time"
 
 	"github.com/llmguard/llmguard/quota"
@@ -188,35 +187,6 @@ func (v *Virtual) Waiting() int {
 	return n
 }
 
-// Position is [Queue.Position]: how many jobs run before a waiting one, and the time until
-// its turn.
-func (v *Virtual) Position(now int64, j *VirtualJob) (ahead int, eta time.Duration) {
-	class := &v.flows.classes[j.Class]
-	own := 0
-	for _, l := range class.flows[j.Flow].lanes {
-		switch level := l.jobs[0].Priority; {
-		case level > j.Priority:
-			own += len(l.jobs)
-		case level == j.Priority:
-			own += l.index(j)
-		}
-	}
-	users, orgs := 1, max(len(class.orgs.score), 1)
-	if u := class.users[j.Flow.Org]; u != nil {
-		users = max(len(u.score), 1)
-	}
-	ahead = min((own+1)*users*orgs, class.waiting) - 1
-	tokens := float64(class.tokens) / float64(class.waiting) * float64(ahead)
-	for c := Interactive; c < j.Class; c++ {
-		ahead += v.flows.classes[c].waiting
-		tokens += float64(v.flows.classes[c].tokens)
-	}
-	till := max(v.quota.blocked, v.flows.parkedTill(now, j))
-	p := pool{Pool: v.pool}
-	return ahead, max(p.drainTime(int64(ahead), int64(math.RoundToEven(tokens))),
-		time.Duration(max(till-now, 0))*time.Microsecond)
-}
-
 // Acquire is what a worker's pacer calls: it returns up to n jobs to run now, and when to
 // ask again. wait is 0 for immediately and negative if no job waits. why is "more",
 // "empty", or what refuses.
@@ -231,6 +201,24 @@ func (v *Virtual) Acquire(now int64, n int) (jobs []*VirtualJob, wait time.Durat
 		}
 	}
 	return a.out, time.Duration(us) * time.Microsecond, a.why
+}
+
+// Work does a worker's part: try gets the jobs that may run, until there are none or free returns 0. It returns what
+// the last Acquire did; a negative wait also if free ended it.
+func (v *Virtual) Work(now int64, free func() int, try func(*VirtualJob)) (wait time.Duration, why string) {
+	for n := 1; ; n = min(2*n, mostAsked) { // handlers double: see pacer.spread
+		most := min(n, free())
+		if most <= 0 {
+			return -1, "busy"
+		}
+		jobs, wait, why := v.Acquire(now, most)
+		for _, j := range jobs {
+			try(j)
+		}
+		if why != "more" && len(jobs) == 0 {
+			return wait, why
+		}
+	}
 }
 
 // Start is [Claim.Start]. The error is ErrGone for a job past its deadline, which has then

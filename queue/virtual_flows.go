@@ -20,7 +20,6 @@ type virtualFlows struct {
 // virtualClass holds the waiting jobs of one class.
 type virtualClass struct {
 	waiting int
-	tokens  int64
 	flows   map[Flow]*virtualFlow
 	orgs    *order            // by virtual time
 	users   map[string]*order // by org; each by virtual time
@@ -127,7 +126,6 @@ func (f *virtualFlows) put(j *VirtualJob) {
 	l.jobs = slices.Insert(l.jobs, l.index(j), j)
 	j.waits = true
 	class.waiting++
-	class.tokens += j.Tokens
 	f.countHigh(j, 1)
 	f.enter(j.Class, j.Flow)
 }
@@ -155,7 +153,6 @@ func (f *virtualFlows) take(j *VirtualJob) bool {
 	}
 	j.waits = false
 	class.waiting--
-	class.tokens -= j.Tokens
 	f.countHigh(j, -1)
 	return true
 }
@@ -290,18 +287,6 @@ func (f *virtualFlows) park(subject string, till int64) {
 			f.leave(c, Flow{org, user})
 		}
 	}
-}
-
-// parkedTill returns when the last of a job's subjects wakes that is parked for more than a
-// moment; 0 if there is none.
-func (f *virtualFlows) parkedTill(now int64, j *VirtualJob) int64 {
-	till := int64(0)
-	for _, subject := range subjects(j.Flow.Org, j.Flow.User, j.lane) {
-		if parked := f.parked.score[subject]; parked-now > soonPark.Microseconds() {
-			till = max(till, parked)
-		}
-	}
-	return till
 }
 
 // shorten wakes the subjects of a completed job that are parked only for a moment.

@@ -52,7 +52,7 @@ func (e *engine) judge(s *subject) (why string) {
 	if len(s.brakes) == 0 {
 		return ""
 	}
-	all := e.budget.Peek(e.now, s.on)
+	all := e.budget.Peek(e.now, s.on.Own)
 	counted := all[len(s.limits):]
 	for _, b := range s.brakes {
 		n := len(b.Counters())

@@ -72,7 +72,6 @@ type engine struct {
 	pools    map[string]*poolState
 	subjects map[who]*subject
 	lanes    map[[2]uint32]string
-	caps     map[string]*budget.Standing
 	events   events
 	seq      int64
 	steps    int   // processed events
@@ -94,8 +93,7 @@ type poolState struct {
 // running is an admitted call, with what it holds until it ends.
 type running struct {
 	on    *subject
-	hold  *budget.VirtualHold
-	caps  []*budget.VirtualHold
+	held  []*budget.VirtualHold // of its limits, then of each cap
 	grant queue.VirtualGrant
 	job   *queue.VirtualJob // nil for live calls
 }
@@ -106,7 +104,7 @@ const lease = 10 * 365 * 24 * time.Hour
 func newEngine(t *Trace, p Policy) (*engine, error) {
 	e := &engine{
 		trace: t, policy: p, budget: budget.NewVirtual(budget.Options{Lease: lease}), pools: map[string]*poolState{},
-		subjects: map[who]*subject{}, lanes: map[[2]uint32]string{}, caps: map[string]*budget.Standing{},
+		subjects: map[who]*subject{}, lanes: map[[2]uint32]string{},
 		open: map[int32]*running{}, brakes: map[string]int64{},
 	}
 	if p.HoldFor <= 0 {
@@ -169,12 +167,12 @@ func (e *engine) live(i int32, s *subject) (why string, foreseen time.Duration, 
 		return reason(refusal), refusal.Binding.Wait, refusal.Binding.Never
 	}
 	if why := e.judge(s); why != "" {
-		e.void(run)
+		e.budget.VoidAll(e.now, run.held)
 		return why, 0, true
 	}
 	grant, err := s.pool.queue.Take(e.now, s.flow, e.trace.calls[i].quota, quota.Normal)
 	if busy, ok := errors.AsType[*quota.BusyError](err); ok {
-		e.void(run)
+		e.budget.VoidAll(e.now, run.held)
 		return "quota of " + s.poolID + " (" + busy.Reason + ")", busy.Wait, busy.Never
 	}
 	run.grant = grant
@@ -193,29 +191,8 @@ func reason(r *budget.ExceededError) string {
 // hold takes holds on all limits and caps, or on none.
 func (e *engine) hold(i int32, s *subject) (*running, *budget.ExceededError) {
 	r := &e.trace.calls[i]
-	most := budget.Amounts{Cost: pricing.Nano(r.held), Tokens: r.heldTokens}
-	h, refusal := e.budget.Hold(e.now, s.on, most, most)
-	if refusal != nil {
-		return nil, refusal
-	}
-	run := &running{on: s, hold: h}
-	for k, on := range s.onCaps {
-		part, refusal := e.budget.Hold(e.now, on, most, most)
-		if refusal != nil {
-			e.void(run)
-			refusal.Cap = &s.caps[k]
-			return nil, refusal
-		}
-		run.caps = append(run.caps, part)
-	}
-	return run, nil
-}
-
-func (e *engine) void(run *running) {
-	e.budget.Void(e.now, run.hold)
-	for _, part := range run.caps {
-		e.budget.Void(e.now, part)
-	}
+	held, refusal := e.budget.HoldAll(e.now, s.on, budget.Amounts{Cost: pricing.Nano(r.held), Tokens: r.heldTokens})
+	return &running{on: s, held: held}, refusal
 }
 
 // start runs an admitted call to its end.
@@ -237,8 +214,8 @@ func (e *engine) end(i int32) {
 	if r.failed {
 		settle = e.budget.SettleFailed
 	}
-	settle(e.now, run.hold, actual)
-	for _, part := range run.caps {
+	settle(e.now, run.held[0], actual)
+	for _, part := range run.held[1:] {
 		e.budget.Settle(e.now, part, actual)
 	}
 	pool := run.on.pool
@@ -253,8 +230,8 @@ func (e *engine) end(i int32) {
 	}
 }
 
-// wait queues a call whose caller waits, unless the foreseeable wait exceeds the caller's
-// patience.
+// wait queues a call whose caller waits, unless the foreseeable wait for its limit exceeds the caller's patience. A
+// proxy also refuses calls for which it expects a late turn; here these leave when patience ends.
 func (e *engine) wait(i int32, s *subject, why string, foreseen time.Duration) {
 	patience := e.policy.HoldFor
 	if e.trace.calls[i].stream {
@@ -269,14 +246,9 @@ func (e *engine) wait(i int32, s *subject, why string, foreseen time.Duration) {
 	}
 	e.result.waits(i, why)
 	job := e.enqueue(i, s, queue.Interactive, patience+deadlineSlack)
-	if job == nil {
-		return
+	if job != nil {
+		e.at(e.now+patience.Microseconds(), evPatience, i, job)
 	}
-	if _, eta := s.pool.queue.Position(e.now, job); eta > patience {
-		e.leave(i, s.pool, job, "quota of "+s.poolID+" (too many calls ahead)")
-		return
-	}
-	e.at(e.now+patience.Microseconds(), evPatience, i, job)
 }
 
 // age returns how long a job without a caller may wait.

@@ -39,12 +39,12 @@ func (e *engine) look(s *subject, now int64) {
 	if s.on == nil {
 		return
 	}
-	for _, st := range e.budget.Peek(now, s.on)[:len(s.limits)] { // without the counters of brakes
+	for _, st := range e.budget.Peek(now, s.on.Own)[:len(s.limits)] { // without the counters of brakes
 		e.result.filled(fillKey{s.org.ID, st.LimitID}, now, st.Used, st.Amount)
 	}
-	for i, on := range s.onCaps {
+	for i, on := range s.on.Caps {
 		for _, st := range e.budget.Peek(now, on) {
-			e.result.filled(fillKey{"", "cap of " + s.caps[i].String() + ": " + st.LimitID}, now, st.Used, st.Amount)
+			e.result.filled(fillKey{"", "cap of " + s.on.Of[i].String() + ": " + st.LimitID}, now, st.Used, st.Amount)
 		}
 	}
 }

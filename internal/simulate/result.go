@@ -155,12 +155,13 @@ func (r *Result) start(i int32, now int64, run *running) {
 	}
 	c := &r.trace.calls[i]
 	r.slot(now + c.took).spend += c.cost
-	for _, st := range run.hold.Statuses {
-		r.inShadow(c, "", st)
-	}
-	for k, part := range run.caps {
+	scope := ""
+	for k, part := range run.held {
+		if k > 0 {
+			scope = "cap of " + run.on.on.Of[k-1].String() + ": "
+		}
 		for _, st := range part.Statuses {
-			r.inShadow(c, "cap of "+run.on.caps[k].String()+": ", st)
+			r.inShadow(c, scope, st)
 		}
 	}
 }

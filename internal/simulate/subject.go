@@ -16,9 +16,7 @@ type subject struct {
 	org    *guard.Org
 	limits []budget.Limit
 	brakes []guard.Braking
-	on     *budget.Standing
-	caps   []budget.Cap
-	onCaps []*budget.Standing
+	on     *budget.Bound
 	pool   *poolState
 	poolID string
 	flow   queue.Flow
@@ -60,7 +58,7 @@ func (e *engine) resolve(w who) (*subject, error) {
 		return &subject{why: fmt.Sprintf("no pool of %s serves the model %s", e.policy.Name, name(w.model))}, nil
 	}
 	s := &subject{
-		org: org, limits: limits, caps: caps, pool: e.pools[target.Pool], poolID: target.Pool,
+		org: org, limits: limits, pool: e.pools[target.Pool], poolID: target.Pool,
 		flow: queue.Flow{Org: org.ID, User: caller.User},
 	}
 	if s.pool == nil {
@@ -71,16 +69,9 @@ func (e *engine) resolve(w who) (*subject, error) {
 		Org: org.ID, User: caller.User, Key: caller.Key, IP: caller.IP, Labels: caller.Labels, Request: name(w.request),
 		Run: caller.Run,
 	}
-	s.on, err = e.budget.Bind(s.counters(), call)
+	s.on, err = e.budget.BindAll(s.counters(), caps, call)
 	if err != nil {
 		return nil, err
-	}
-	for _, c := range caps {
-		on, err := e.budget.BindCap(c)
-		if err != nil {
-			return nil, err
-		}
-		s.onCaps = append(s.onCaps, on)
 	}
 	names := [2]uint32{w.key, w.model}
 	if e.lanes[names] == "" {

@@ -89,38 +89,24 @@ func (e *engine) ask(p *poolState, at int64) {
 	heap.Push(&e.events, event{at: at, seq: e.seq, kind: evAsk, pool: p})
 }
 
-// As in queue/pacer.go: how long a pacer sleeps at most between two requests for quota, and how
-// many claims it requests at a time.
+// As in queue/pacer.go: how long a pacer sleeps at most between two requests for quota.
 const (
 	maxSleep  = 250 * time.Millisecond
 	probeTime = time.Second
-	mostAsked = 100
 )
 
-// work does a worker's part: it takes jobs that may run until there are none.
+// work does a worker's part: it takes jobs that may run until there are none. It is called again when a job ends.
 func (e *engine) work(p *poolState) {
-	for {
-		free := p.most - p.busy
-		if free <= 0 {
-			return // it is called again when a job ends
-		}
-		jobs, wait, why := p.queue.Acquire(e.now, min(free, mostAsked))
-		for _, j := range jobs {
-			e.try(p, j)
-		}
-		switch {
-		case why == "more" || len(jobs) > 0:
-			continue
-		case wait < 0:
-			return
-		case why == "empty":
-			wait = min(wait, probeTime)
-		default:
-			wait = min(wait, maxSleep)
-		}
-		e.ask(p, e.now+wait.Microseconds())
+	wait, why := p.queue.Work(e.now, func() int { return p.most - p.busy }, func(j *queue.VirtualJob) { e.try(p, j) })
+	switch {
+	case wait < 0:
 		return
+	case why == "empty":
+		wait = min(wait, probeTime)
+	default:
+		wait = min(wait, maxSleep)
 	}
+	e.ask(p, e.now+wait.Microseconds())
 }
 
 // try runs a claimed job, or puts it back if a limit has no capacity for it.
@@ -147,12 +133,12 @@ func (e *engine) try(p *poolState, j *queue.VirtualJob) {
 		return
 	}
 	if why := e.judge(s); why != "" {
-		e.void(run)
+		e.budget.VoidAll(e.now, run.held)
 		e.brake(p, j, why)
 		return
 	}
 	if p.queue.Start(e.now, j) != nil {
-		e.void(run)
+		e.budget.VoidAll(e.now, run.held)
 		e.result.giveUp(i, e.now, e.result.whyOf(i))
 		return
 	}
