@@ -11,23 +11,20 @@ import (
 
 // Peek returns the statuses of the limits that apply to the call, and charges nothing.
 func (s *Store) Peek(ctx context.Context, limits []Limit, c ledger.Call) ([]Status, error) {
-	_, out, err := s.peek(ctx, limits, c, nil)
-	return out, err
+	return s.peek(ctx, limits, c, nil)
 }
 
 // CapRoom is Room for the limits of one spend cap.
 func (s *Store) CapRoom(ctx context.Context, spend Cap, c ledger.Call, want Amounts) ([]Status, error) {
-	statuses, _, err := s.room(ctx, spend.Limits, spend.of(c), want)
-	return statuses, err
+	return s.Room(ctx, spend.Limits, spend.of(c), want)
 }
 
 // Frees reports when the given percentage of each limit is free, without charging anything: a
 // Status that is Refused has the time in its Wait; for others that much is free now.
 func (s *Store) Frees(ctx context.Context, limits []Limit, c ledger.Call, percent int64) ([]Status, error) {
-	_, out, err := s.peek(ctx, limits, c, func(_ *Limit, amount int64) int64 {
+	return s.peek(ctx, limits, c, func(_ *Limit, amount int64) int64 {
 		return amount/100*percent + amount%100*percent/100
 	})
-	return out, err
 }
 
 // CapFrees is Frees for the limits of a spend cap.
@@ -35,59 +32,10 @@ func (s *Store) CapFrees(ctx context.Context, spend Cap, percent int64) ([]Statu
 	return s.Frees(ctx, spend.Limits, spend.of(ledger.Call{}), percent)
 }
 
-// Room returns the statuses of the limits that apply to the call, and charges nothing. The second
-// result is the error that Hold would return now for want, nil if it would fit. Of several limits
-// and caps that refuse, it names the one with the longest wait.
-func (s *Store) Room(
-	ctx context.Context, limits []Limit, caps []Cap, c ledger.Call, want Amounts,
-) ([]Status, *ExceededError, error) {
-	statuses, refused, err := s.room(ctx, limits, c, want)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, spend := range caps {
-		_, e, err := s.room(ctx, spend.Limits, spend.of(c), want)
-		if err != nil {
-			return nil, nil, err
-		}
-		if e != nil && (refused == nil || e.outlasts(refused)) {
-			e.Cap, e.Statuses = &spend, statuses
-			refused = e
-		}
-	}
-	return statuses, refused, nil
-}
-
-func (s *Store) room(
-	ctx context.Context, limits []Limit, c ledger.Call, want Amounts,
-) ([]Status, *ExceededError, error) {
-	bound, statuses, err := s.peek(ctx, limits, c, func(l *Limit, _ int64) int64 { return l.Metric.amountOf(want) })
-	if err != nil {
-		return nil, nil, err
-	}
-	return statuses, exceeds(bound, statuses, want), nil
-}
-
-// exceeds returns the refusal of a call that requests want under limits in these states; nil if it
-// fits.
-func exceeds(limits []Limit, statuses []Status, want Amounts) *ExceededError {
-	for _, st := range statuses {
-		if st.Refused && st.Mode != Shadow {
-			return exceeded(limits, statuses, want)
-		}
-	}
-	return nil
-}
-
-// outlasts reports whether e lasts longer than other.
-func (e *ExceededError) outlasts(other *ExceededError) bool {
-	switch {
-	case e.Soon != other.Soon:
-		return other.Soon
-	case e.Binding.Never != other.Binding.Never:
-		return e.Binding.Never
-	}
-	return e.Binding.Wait > other.Binding.Wait
+// Room returns the statuses of the limits that apply to the call, and charges nothing. A Status is Refused if a Hold
+// of want would not fit now.
+func (s *Store) Room(ctx context.Context, limits []Limit, c ledger.Call, want Amounts) ([]Status, error) {
+	return s.peek(ctx, limits, c, func(l *Limit, _ int64) int64 { return l.Metric.amountOf(want) })
 }
 
 // wantsNothing is within every limit.
@@ -96,17 +44,17 @@ var wantsNothing any = int64(math.MinInt64 >> 10)
 // wants returns how much of a limit with the given amount a call requests; nil means nothing.
 type wants func(l *Limit, amount int64) int64
 
-// peek reads the states of limits for a call that requests want of them. It also returns the limits
-// that apply to the call. What a limit counts in several parts of the org is added up.
-func (s *Store) peek(ctx context.Context, limits []Limit, c ledger.Call, want wants) ([]Limit, []Status, error) {
+// peek reads the states of limits for a call that requests want of them. What a limit counts in several parts of the
+// org is added up.
+func (s *Store) peek(ctx context.Context, limits []Limit, c ledger.Call, want wants) ([]Status, error) {
 	h, err := s.binder.unheld(limits, c)
 	if err != nil || len(h.states) == 0 {
-		return nil, nil, err
+		return nil, err
 	}
 	out, err := s.peekPart(ctx, h, want)
 	spread := s.places.of(c.Org)
 	if err != nil || !slices.ContainsFunc(h.limits, func(l Limit) bool { return !spread.whole(&l, c) }) {
-		return h.limits, out, err
+		return out, err
 	}
 	own := h.Call.Part
 	for _, number := range spread.numbers() {
@@ -116,7 +64,7 @@ func (s *Store) peek(ctx context.Context, limits []Limit, c ledger.Call, want wa
 		h.Call.Part = number
 		part, err := s.peekPart(ctx, h, want)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		for i := range out {
 			if !spread.whole(&h.limits[i], c) {
@@ -124,7 +72,7 @@ func (s *Store) peek(ctx context.Context, limits []Limit, c ledger.Call, want wa
 			}
 		}
 	}
-	return h.limits, out, nil
+	return out, nil
 }
 
 // add adds what the same limit counts in another part.

@@ -185,11 +185,8 @@ func (v *Virtual) Peek(now int64, on *Standing) []Status {
 	return v.statuses(now, on, looks, Amounts{})
 }
 
-// Room is [Store.Room] without spend caps.
-func (v *Virtual) Room(now int64, on *Standing, want Amounts) ([]Status, *ExceededError) {
-	statuses := v.statuses(now, on, asks, want)
-	return statuses, exceeds(on.limits, statuses, want)
-}
+// Room is [Store.Room].
+func (v *Virtual) Room(now int64, on *Standing, want Amounts) []Status { return v.statuses(now, on, asks, want) }
 
 // inquiry is who requests statuses: a caller that only reads, one that requests an amount, or one
 // that has just been charged.

@@ -25,8 +25,7 @@ type Waiter struct {
 // Room is the current state of the limits of a waiting call.
 type Room struct {
 	Statuses []budget.Status
-	refused  *budget.ExceededError // nil: the call is within all of them
-	price    *pricing.Price        // nil if the model no longer has one
+	price    *pricing.Price // nil if the model no longer has one
 	held     pricing.Nano
 	standard wire.Standard
 }
@@ -40,12 +39,12 @@ type Rooms struct {
 // Rooms returns the limits of waiting calls under the current policy.
 func (g *Guard) Rooms() Rooms { return Rooms{g.policy.Load(), g.budget} }
 
-// Room returns the current state of the limits and spend caps of a waiting call.
+// Room returns the current state of the limits of a waiting call.
 func (rs Rooms) Room(ctx context.Context, w Waiter) (*Room, error) {
 	if rs.Policy == nil {
 		return nil, nil
 	}
-	target, limits, caps, err := rs.Policy.bounds(w)
+	target, limits, _, err := rs.Policy.bounds(w)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +52,7 @@ func (rs Rooms) Room(ctx context.Context, w Waiter) (*Room, error) {
 	if price, _, err := rs.Policy.priceOf(w.Endpoint, target, now()); err == nil {
 		r.price = price
 	}
-	r.Statuses, r.refused, err = rs.Store.Room(ctx, limits, caps, w.call(target), w.Want)
+	r.Statuses, err = rs.Store.Room(ctx, limits, w.call(target), w.Want)
 	return r, err
 }
 
@@ -100,27 +99,6 @@ func (p *Policy) bounds(w Waiter) (providers.Target, []budget.Limit, []budget.Ca
 func (p *Policy) Bounds(w Waiter) ([]budget.Limit, []budget.Cap, error) {
 	_, limits, caps, err := p.bounds(w)
 	return limits, caps, err
-}
-
-// Endless is the wait for a limit that time alone does not reset.
-const Endless = budget.Endless
-
-// Wait returns the limit that the call has to wait for, and the longest wait if no other
-// call takes its room; "" and 0 if there is none. The wait is 0 if open calls may free the
-// room at any moment.
-func (r *Room) Wait() (limit budget.Cause, wait time.Duration) {
-	if r == nil || r.refused == nil {
-		return "", 0
-	}
-	e := r.refused
-	limit = (&Refusal{ExceededError: e}).Cause()
-	switch {
-	case e.Soon:
-		return limit, 0
-	case e.Binding.Never:
-		return limit, Endless
-	}
-	return limit, e.Binding.Wait
 }
 
 // Tell writes the headers in which an answer reports the limits.

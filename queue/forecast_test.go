@@ -404,6 +404,56 @@ func TestETAsOfOneLimit(t *testing.T) {
 	check(5, 500, forecastJobs, forecastJobs+5)
 }
 
+// TestBefore: before a job run higher classes, jobs of its user with higher priority or an older place, and of each
+// other user as many as have their turn. Of jobs that no time lets run, also those that come first.
+func TestBefore(t *testing.T) {
+	t.Parallel()
+	w := newCrew(t, redistest.Start(t), 1, 0)
+	w.add(mustPool(t, w.opts, Pool{ID: "plain", MaxJobs: -1}))
+	names := map[string]string{}
+	put := func(name, user string, class Class, p quota.Priority) *Job {
+		j := w.job("plain", "o0-0", user, class, 10)
+		j.Priority, j.Cost = p, 100_000
+		names[j.ID] = name
+		return w.put(j)
+	}
+	put("old", "ann", Async, quota.Normal)
+	for i := range 3 {
+		put(fmt.Sprint("bob-", i), "bob", Async, quota.Normal)
+	}
+	put("line", "ann", Batch, quota.High)
+	put("low", "ann", Async, quota.Low)
+	j := put("j", "ann", Async, quota.Normal)
+	last := put("new", "ann", Async, quota.Low)
+	put("high", "ann", Async, quota.High)
+	put("live", "cat", Interactive, quota.Normal)
+	check := func(of *Job, want string) {
+		t.Helper()
+		w.forecasts.pools = map[string]*poolForecast{}
+		at, err := w.Expect(t.Context(), w.rooms, of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, id := range at.Before() {
+			got = append(got, names[id])
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	w.rooms.Policy.Caps = nil
+	for _, org := range w.rooms.Policy.Orgs {
+		org.Limits = nil
+	}
+	check(j, "live high bob-0 old bob-1")
+	w.rooms.Policy.Orgs["o0-0"].Limits = []budget.Limit{{ID: "once", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{
+		Kind: budget.Once, Amount: 250_000,
+	}}}
+	check(j, "live high bob-0 old bob-1")
+	check(last, "live high bob-0 old bob-1 j bob-2 low")
+}
+
 func mustPool(t *testing.T, o Options, cfg Pool) *pool {
 	t.Helper()
 	p, err := newPool(cfg, o)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -25,6 +26,25 @@ type Place struct {
 	// [ForRetry] or [ForWorker]. It is empty if the job does not wait.
 	Cause budget.Cause
 	Room  *guard.Room // nil if its limits are no longer known
+
+	in  *forecast // nil: it has another cause
+	job *prospect
+}
+
+// Before returns the ids of the waiting jobs of the job's org that run before it, in this order; if it is not known
+// ever to run, also of those that do not run either and had their turn before it.
+func (p Place) Before() []string {
+	if p.in == nil {
+		return nil
+	}
+	var ids []string
+	for id, one := range p.in.jobs {
+		if one.job.Flow.Org == p.job.job.Flow.Org && one.rank < p.job.rank && (one.start > 0 || p.job.start == 0) {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b string) int { return cmp.Compare(p.in.jobs[a].rank, p.in.jobs[b].rank) })
+	return ids
 }
 
 // What a job waits for that nothing refuses.
@@ -47,12 +67,6 @@ func (q *Queue) Place(ctx context.Context, rooms guard.Rooms, j *Job) (Place, er
 		return Place{}, err
 	}
 	place.Room = room
-	if limit, wait := room.Wait(); wait > place.ETA && place.ETA >= 0 && place.Cause != "" {
-		place.ETA, place.Cause = wait, limit
-	}
-	if place.ETA >= guard.Endless {
-		place.ETA = -1
-	}
 	return place, nil
 }
 
@@ -74,17 +88,22 @@ func (q *Queue) Expect(ctx context.Context, rooms guard.Rooms, j *Job) (Place, e
 		}
 	}
 	next := pf.last.jobs[j.ID]
-	passed := time.Since(pf.made)
 	switch {
-	case next == nil && pf.last.left > 0:
+	case next != nil:
+		return pf.last.place(next, time.Since(pf.made)), nil
+	case pf.last.left > 0:
 		return q.reader.extend(ctx, p, pf.last, j)
-	case next == nil:
-		return Place{}, nil
-	case next.start == 0:
-		return Place{Ahead: next.ahead, ETA: -1, Cause: next.by}, nil
 	}
-	eta := time.Duration(next.start-pf.last.now) * time.Microsecond
-	return Place{Ahead: next.ahead, ETA: max(eta-passed, 0), Cause: next.by}, nil
+	return Place{}, nil
+}
+
+// place returns the place of a job some time after the forecast.
+func (f *forecast) place(p *prospect, passed time.Duration) Place {
+	eta := time.Duration(-1)
+	if p.start > 0 {
+		eta = max(time.Duration(p.start-f.now)*time.Microsecond-passed, 0)
+	}
+	return Place{Ahead: p.ahead, ETA: eta, Cause: p.by, in: f, job: p}
 }
 
 // forecasts are the last forecasts of this process, by pool. It is safe for concurrent use.
@@ -165,12 +184,14 @@ func (r *reader) extend(ctx context.Context, p *pool, f *forecast, j *Job) (Plac
 		last, n = f.lastOf(func(*prospect) bool { return true })
 		parts = float64(n+int(f.left)) / float64(n)
 	}
-	switch {
-	case last == nil || last.start == 0:
+	if last == nil || last.start == 0 {
 		return Place{Ahead: own, ETA: -1, Cause: ForWorker}, nil
 	}
-	eta := time.Duration(float64(last.start-f.now)*parts) * time.Microsecond
-	return Place{Ahead: int(math.Round(float64(last.ahead+1)*parts)) - 1, ETA: eta, Cause: last.by}, nil
+	behind := *last
+	behind.rank = math.MaxInt
+	behind.start = f.now + int64(float64(last.start-f.now)*parts)
+	behind.ahead = int(math.Round(float64(last.ahead+1)*parts)) - 1
+	return f.place(&behind, 0), nil
 }
 
 // lastOf returns which of some jobs runs last, one that does not run before all others, and how many there are.

@@ -171,7 +171,7 @@ func (h *jobHandler) getJob(c *call) (any, error) {
 	}
 	l := JobLineOf(j)
 	if j.State == queue.Queued {
-		err = h.place(c, q, j, &l)
+		_, err = h.place(c, q, j, &l)
 	}
 	return l, err
 }
@@ -199,10 +199,10 @@ func (h *jobHandler) job(c *call) (*queue.Queue, *queue.Job, error) {
 }
 
 // place sets the position of a waiting job.
-func (h *jobHandler) place(c *call, q *queue.Queue, j *queue.Job, l *JobLine) error {
+func (h *jobHandler) place(c *call, q *queue.Queue, j *queue.Job, l *JobLine) (queue.Place, error) {
 	at, err := q.Place(c.r.Context(), guard.Rooms{Policy: h.opts.Policy(), Store: h.opts.Budget}, j)
 	if err != nil {
-		return err
+		return at, err
 	}
 	l.Ahead = &at.Ahead
 	l.WaitingFor = at.Cause.Public()
@@ -210,7 +210,7 @@ func (h *jobHandler) place(c *call, q *queue.Queue, j *queue.Job, l *JobLine) er
 		seconds := int64((at.ETA + time.Second - 1) / time.Second)
 		l.ETA = &seconds
 	}
-	return nil
+	return at, nil
 }
 
 // Job is the state of a job.

@@ -2,8 +2,6 @@ package admin
 
 import (
 	"net/url"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,35 +11,7 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
-	"github.com/llmguard/llmguard/quota"
 )
-
-// TestRunFirst: ahead of a job are higher classes, more urgent jobs of its user, and as many of each other user as its
-// user needs turns; not batch lines, later jobs of its user and what other users have beyond that.
-func TestRunFirst(t *testing.T) {
-	at := time.Now()
-	id := 0
-	one := func(name, user string, class queue.Class, p quota.Priority) *queue.Job {
-		id++
-		return &queue.Job{ID: name, User: user, Class: class, Priority: p, Created: at.Add(time.Duration(id) * time.Second)}
-	}
-	jobs := []*queue.Job{
-		one("own-1", "alice", queue.Async, quota.Normal), one("bob-1", "bob", queue.Async, quota.Normal),
-		one("bob-2", "bob", queue.Async, quota.Normal), one("bob-3", "bob", queue.Async, quota.Normal),
-		one("line-1", "alice", queue.Batch, quota.High), one("own-low", "alice", queue.Async, quota.Low),
-	}
-	j := one("j", "alice", queue.Async, quota.Normal)
-	jobs = append(jobs, one("own-later", "alice", queue.Async, quota.Normal),
-		one("own-high", "alice", queue.Async, quota.High), one("live", "carol", queue.Interactive, quota.Normal))
-	var got []string
-	for _, one := range runFirst(jobs, j) {
-		got = append(got, one.ID)
-	}
-	slices.Sort(got)
-	if want := "bob-1 bob-2 bob-3 live own-1 own-high"; strings.Join(got, " ") != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
 
 // TestAheadCountsPerLimit: of the jobs ahead, a limit counts those of its own user, models and group only, and the
 // command names whole cents.

@@ -266,13 +266,16 @@ func (h *whyHandler) lately(c *call, org string, f budget.RefusalFilter) (text s
 	return text, most.Cause, nil
 }
 
-// queued returns those of the newest maxAhead waiting jobs of an org that are picked, newest first.
+// maxQueued is how many of an org's waiting jobs are read.
+const maxQueued = 1000
+
+// queued returns those of the newest maxQueued waiting jobs of an org that are picked, newest first.
 func (h *whyHandler) queued(c *call, org string, pick func(*queue.Job) bool) ([]*queue.Job, error) {
 	q, err := h.jobs.queue(c)
 	if err != nil {
 		return nil, err
 	}
-	page, err := q.List(c.r.Context(), org, queue.Filter{State: queue.Queued}, "", maxAhead)
+	page, err := q.List(c.r.Context(), org, queue.Filter{State: queue.Queued}, "", maxQueued)
 	return slices.DeleteFunc(page.Jobs, func(j *queue.Job) bool { return !pick(j) }), err
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -89,7 +88,8 @@ func endedText(l *JobLine) string {
 
 // waits sets what a job waits for, as the queue sees it, and which jobs are ahead of it.
 func (h *whyHandler) waits(c *call, w *Why, q *queue.Queue, j *queue.Job) error {
-	if err := h.jobs.place(c, q, j, w.Job); err != nil {
+	at, err := h.jobs.place(c, q, j, w.Job)
+	if err != nil {
 		return err
 	}
 	w.place()
@@ -106,11 +106,12 @@ func (h *whyHandler) waits(c *call, w *Why, q *queue.Queue, j *queue.Job) error 
 		const text = " Its tightest quota is %s: %d of %d used in the last minute."
 		w.Reason += fmt.Sprintf(text, full.Name, full.Used, full.Limit)
 	}
-	before, err := h.waitingWith(c, q, j)
+	before, err := q.Jobs(c.r.Context(), j.Org, at.Before())
 	if err != nil {
 		return err
 	}
-	w.Ahead = append(w.Ahead, h.sumAhead(w, runFirst(before, j))...)
+	before = slices.DeleteFunc(before, func(j *queue.Job) bool { return j == nil || j.State != queue.Queued })
+	w.Ahead = append(w.Ahead, h.sumAhead(w, before)...)
 	return nil
 }
 
@@ -173,66 +174,6 @@ func (w *Why) conclude() {
 	}
 }
 
-// maxAhead is how many of an org's waiting jobs are read.
-const maxAhead = 1000
-
-// waitingWith returns the waiting jobs of the org in the pool of a job: the newest ones before it, and of later ones.
-func (h *whyHandler) waitingWith(c *call, q *queue.Queue, j *queue.Job) (out []*queue.Job, err error) {
-	f := queue.Filter{State: queue.Queued}
-	older, err := q.List(c.r.Context(), j.Org, f, j.ID, maxAhead)
-	if err != nil {
-		return nil, err
-	}
-	newer, err := q.List(c.r.Context(), j.Org, f, "", maxAhead)
-	if err != nil {
-		return nil, err
-	}
-	seen := map[string]bool{j.ID: true}
-	for _, one := range append(older.Jobs, newer.Jobs...) {
-		if !seen[one.ID] && one.Pool == j.Pool {
-			out = append(out, one)
-		}
-		seen[one.ID] = true
-	}
-	return out, nil
-}
-
-// moreUrgent orders the jobs of one user and class: by priority, then by deadline, then by age.
-func moreUrgent(a, b *queue.Job) int {
-	due := func(j *queue.Job) int64 {
-		if j.ByDeadline {
-			return j.Deadline.Unix()
-		}
-		return math.MaxInt64
-	}
-	return cmp.Or(-cmp.Compare(a.Priority, b.Priority), cmp.Compare(due(a), due(b)), a.Created.Compare(b.Created),
-		strings.Compare(a.ID, b.ID))
-}
-
-// runFirst returns those of the jobs that get their turn before j, as the queue's estimate of its position does: of
-// higher classes; more urgent ones of its user; and, of each other user, as many as its user needs turns.
-func runFirst(jobs []*queue.Job, j *queue.Job) (out []*queue.Job) {
-	users := map[string][]*queue.Job{}
-	turns := 1
-	for _, one := range jobs {
-		switch {
-		case one.Class < j.Class:
-			out = append(out, one)
-		case one.Class > j.Class:
-		case one.User != j.User:
-			users[one.User] = append(users[one.User], one)
-		case moreUrgent(one, j) < 0:
-			out = append(out, one)
-			turns++
-		}
-	}
-	for _, list := range users {
-		slices.SortFunc(list, moreUrgent)
-		out = append(out, list[:min(len(list), turns)]...)
-	}
-	return out
-}
-
 // maxCancelled is how many jobs a command to cancel names.
 const maxCancelled = 20
 
@@ -287,7 +228,7 @@ func sortAhead(sums []*AheadJobs) (out []AheadJobs) {
 	return out
 }
 
-// explainBatch explains a batch by the first of its lines that waits.
+// explainBatch explains a batch by the oldest of its lines that waits, because a batch's lines run in order.
 func (h *whyHandler) explainBatch(c *call, w *Why, b *batch.Batch) error {
 	line := lineOf(b)
 	progress := fmt.Sprintf("The batch is %s: %d of %s are done, %d failed.", b.Status, line.Done,
@@ -316,7 +257,7 @@ func (h *whyHandler) explainBatch(c *call, w *Why, b *batch.Batch) error {
 		return nil
 	}
 	w.Reason = ""
-	if err := h.explainJob(c, w, q, slices.MinFunc(lines, moreUrgent)); err != nil {
+	if err := h.explainJob(c, w, q, lines[len(lines)-1]); err != nil {
 		return err
 	}
 	w.Reason += " " + progress

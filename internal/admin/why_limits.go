@@ -92,7 +92,7 @@ func (h *whyHandler) whyLimits(c *call, w *Why) error {
 		want = *w.want
 	}
 	ctx := c.r.Context()
-	statuses, _, err := h.opts.Budget.Room(ctx, w.limits, nil, w.who, want)
+	statuses, err := h.opts.Budget.Room(ctx, w.limits, w.who, want)
 	if err != nil {
 		return err
 	}
