@@ -447,8 +447,8 @@ func TestBefore(t *testing.T) {
 		org.Limits = nil
 	}
 	check(j, "live high bob-0 old bob-1")
-	w.rooms.Policy.Orgs["o0-0"].Limits = []budget.Limit{{ID: "once", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{
-		Kind: budget.Once, Amount: 250_000,
+	w.rooms.Policy.Orgs["o0-0"].Limits = []budget.Limit{{ID: "b", Subject: budget.Org, Metric: budget.Cost, Shape: budget.Shape{
+		Kind: budget.Bucket, Amount: 250_000, // without a refill
 	}}}
 	check(j, "live high bob-0 old bob-1")
 	check(last, "live high bob-0 old bob-1 j bob-2 low")
