@@ -186,7 +186,9 @@ func (v *Virtual) Peek(now int64, on *Standing) []Status {
 }
 
 // Room is [Store.Room].
-func (v *Virtual) Room(now int64, on *Standing, want Amounts) []Status { return v.statuses(now, on, asks, want) }
+func (v *Virtual) Room(now int64, on *Standing, want Amounts) []Status {
+	return v.statuses(now, on, asks, want)
+}
 
 // inquiry is who requests statuses: a caller that only reads, one that requests an amount, or one
 // that has just been charged.

@@ -44,7 +44,7 @@ func (rs Rooms) Room(ctx context.Context, w Waiter) (*Room, error) {
 	if rs.Policy == nil {
 		return nil, nil
 	}
-	target, limits, _, err := rs.Policy.bounds(w)
+	target, limits, _, err := rs.Policy.Bounds(w)
 	if err != nil {
 		return nil, err
 	}
@@ -86,19 +86,14 @@ func (w Waiter) call(t providers.Target) ledger.Call {
 	}
 }
 
-func (p *Policy) bounds(w Waiter) (providers.Target, []budget.Limit, []budget.Cap, error) {
+// Bounds returns the target of a waiting call, and the limits and spend caps that apply to it, but not those of runs.
+func (p *Policy) Bounds(w Waiter) (providers.Target, []budget.Limit, []budget.Cap, error) {
 	c, err := p.Caller(w.Org, w.User, w.Key, w.IP)
 	if err != nil {
 		return providers.Target{}, nil, nil, err
 	}
 	c.Labels = w.Labels
 	return p.Standing(c, &wire.Request{Model: w.Model, Endpoint: w.Endpoint})
-}
-
-// Bounds returns the limits and spend caps that apply to a waiting call.
-func (p *Policy) Bounds(w Waiter) ([]budget.Limit, []budget.Cap, error) {
-	_, limits, caps, err := p.bounds(w)
-	return limits, caps, err
 }
 
 // Tell writes the headers in which an answer reports the limits.

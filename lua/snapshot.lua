@@ -10,6 +10,7 @@
 --   m <r|t> <limit> <sum> <level> <draw> <aside> <live> <added> <drawn>       of its metrics
 --   r <r|rd|t|td> <slot> <amount>                                             of their rings
 --   p <until> <subject> <limit, or ->   parked      b <subject>               probed
+--   z <until> <letters>             the model that the provider has paused
 --   o <class> <virtual time> <org>      u <class> <turn> <org> <virtual time> <user>
 --   w <class> <member>              c <begun> <tokens>   a claim
 local pool, paused = pool_keys(), KEYS[24]
@@ -70,6 +71,8 @@ for i = 1, #parked, 2 do
   add('p', int(parked[i + 1] + quota.off), by or '-', parked[i])
 end
 for _, subject in ipairs(call('SMEMBERS', pool.probes)) do add('b', subject) end
+
+if quota.one and quota.one.till > quota.now then add('z', int(quota.one.till), quota.one.code) end
 
 local left = 0
 local function add_flows(c, each)

@@ -404,6 +404,31 @@ func TestETAsOfOneLimit(t *testing.T) {
 	check(5, 500, forecastJobs, forecastJobs+5)
 }
 
+// TestETAsForeseeTheEndOfARaise: a limit that admits three jobs in 10 s until a raise ends after 15 s, and then one.
+func TestETAsForeseeTheEndOfARaise(t *testing.T) {
+	t.Parallel()
+	w := newCrew(t, redistest.Start(t), 1, 0)
+	w.add(mustPool(t, w.opts, Pool{ID: "plain", MaxJobs: -1}))
+	w.rooms.Policy.Caps = nil
+	w.rooms.Policy.Orgs["o0-0"].Limits = []budget.Limit{{
+		ID: "w", Subject: budget.Org, Metric: budget.Cost,
+		Shape:  budget.Shape{Kind: budget.ExactWindow, Amount: 100_000, Window: 10 * time.Second},
+		Raises: []budget.Raise{{Amount: 300_000, Until: time.UnixMicro(w.now).Add(15 * time.Second)}},
+	}}
+	var jobs []*Job
+	for range 8 {
+		j := w.job("plain", "o0-0", "ann", Async, 10)
+		j.Cost = 100_000
+		jobs = append(jobs, w.put(j))
+	}
+	for i, want := range []time.Duration{0, 0, 0, 10, 10, 10, 20, 30} {
+		at, err := w.Expect(t.Context(), w.rooms, jobs[i])
+		if err != nil || (at.ETA-want*time.Second).Abs() > time.Second {
+			t.Errorf("job %d: %s, %v; want %d s", i, at.ETA, err, want)
+		}
+	}
+}
+
 // TestBefore: before a job run higher classes, jobs of its user with higher priority or an older place, and of each
 // other user as many as have their turn. Of jobs that no time lets run, also those that come first.
 func TestBefore(t *testing.T) {

@@ -161,12 +161,19 @@ func TestARefusalRestsItsModelFirst(t *testing.T) {
 	e.at(now)
 	minute := http.Header{"Retry-After": {"60"}}
 	e.observes(answerOf("m", 429, minute, ""))
+	first := e.put(e.job("p", "acme", "u", Async, 1))
 	for i := range 3 * 32 {
 		e.put(e.job("p", "acme", fmt.Sprint("u", i), Async, 1))
 	}
 	last := e.job("p", "zeta", "z", Async, 1)
 	last.Model = "n"
 	e.put(last)
+	if at := e.expect(first); (at.ETA-time.Minute).Abs() > 5*time.Second || at.Cause != "pool:p" {
+		t.Errorf("a job of the refused model: got %s for %s, want a minute", at.ETA, at.Cause)
+	}
+	if at := e.expect(last); at.ETA != 0 {
+		t.Errorf("a job of another model: got %s for %s, want now", at.ETA, at.Cause)
+	}
 	if _, why := e.takes("m"); why != "blocked" {
 		t.Errorf("the refused model: got %q, want blocked", why)
 	}

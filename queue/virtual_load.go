@@ -18,6 +18,8 @@ type snapshot struct {
 	by                map[string]budget.Cause // what is parked -> what refused it
 	jobs              map[string]*VirtualJob
 	resID             string // the job that quota is reserved for
+	model             string // the letters of the model that the provider has paused, until:
+	till              int64
 }
 
 // parseSnapshot builds a Virtual of the pool from a reply.
@@ -53,7 +55,7 @@ func parseSnapshot(p *pool, o Options, reply string) (*snapshot, error) {
 }
 
 // snapshotWords is how many words each kind of line has at least.
-var snapshotWords = map[string]int{"n": 11, "q": 7, "m": 10, "r": 4, "p": 4, "c": 3, "v": 9, "o": 4, "u": 6, "w": 8}
+var snapshotWords = map[string]int{"n": 11, "q": 7, "m": 10, "r": 4, "p": 4, "c": 3, "v": 9, "o": 4, "u": 6, "w": 8, "z": 3}
 
 // add adds a line about jobs and whose turn it is.
 func (s *snapshot) add(w []string, n []int64) {
@@ -69,6 +71,8 @@ func (s *snapshot) add(w []string, n []int64) {
 		s.claims = append(s.claims, VirtualGrant{at: n[1], tokens: n[2]})
 	case "b":
 		flows.probes[strings.Join(w[1:], " ")] = true
+	case "z":
+		s.till, s.model = n[1], w[2]
 	case "v":
 		s.resID = w[1]
 		s.v.quota.res = &virtualReserve{
@@ -90,6 +94,11 @@ func (s *snapshot) add(w []string, n []int64) {
 			Priority: lanePriority(w[4]), lane: w[4], seq: n[5],
 		}
 		s.jobs[w[6]] = j
+		if s.model != "" && s.model == w[4][3:6] {
+			subject := subjects(w[2], w[3], w[4])[ParkFlowModel] // as acquire does when the flow has its turn
+			flows.parked.set(subject, max(s.till, flows.parked.score[subject]))
+			s.by[subject] = budget.NewCause(budget.CausePool, s.v.pool.ID)
+		}
 		flows.load(j)
 		if res := s.v.quota.res; res != nil && s.resID == w[6] {
 			res.job = j

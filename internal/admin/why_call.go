@@ -18,7 +18,7 @@ import (
 // bound sets the limits of w.who and of its runs.
 func (h *whyHandler) bound(c *call, w *Why) error {
 	var err error
-	w.limits, w.caps, err = h.opts.Policy().Bounds(waiterOf(w.who))
+	_, w.limits, w.caps, err = h.opts.Policy().Bounds(waiterOf(w.who))
 	if err != nil {
 		w.Reason = strings.TrimSpace(w.Reason + " Such a call is no longer possible: " + err.Error() + ".")
 		return nil

@@ -187,7 +187,7 @@ func (h *whyHandler) sumAhead(w *Why, jobs []*queue.Job) []AheadJobs {
 	sums := map[holder]*AheadJobs{}
 	for _, one := range jobs {
 		who := callOf(one)
-		theirs, _, err := h.opts.Policy().Bounds(waiterOf(who))
+		_, theirs, _, err := h.opts.Policy().Bounds(waiterOf(who))
 		if err != nil {
 			continue // it fails when its turn comes
 		}
