@@ -55,7 +55,9 @@ func parseSnapshot(p *pool, o Options, reply string) (*snapshot, error) {
 }
 
 // snapshotWords is how many words each kind of line has at least.
-var snapshotWords = map[string]int{"n": 11, "q": 7, "m": 10, "r": 4, "p": 4, "c": 3, "v": 9, "o": 4, "u": 6, "w": 8, "z": 3}
+var snapshotWords = map[string]int{
+	"n": 11, "q": 7, "m": 10, "r": 4, "p": 4, "z": 3, "c": 3, "v": 9, "o": 4, "u": 6, "w": 8,
+}
 
 // add adds a line about jobs and whose turn it is.
 func (s *snapshot) add(w []string, n []int64) {
