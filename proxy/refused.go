@@ -81,7 +81,10 @@ func refusingJob(job *queue.Job) guard.RefusedCall {
 // outlast notes that a call is refused because it would wait, or has waited, too long for a job at its place.
 func (x *request) outlast(job *queue.Job, at queue.Place) {
 	c := refusingJob(job)
-	if at.Cause != "" {
+	if job.Cause == "" && x.wait != nil {
+		c.Cause = x.wait.Cause
+	}
+	if at.Cause.Name() != "" { // not only its next attempt or a worker
 		c.Cause = at.Cause
 		c.Wait = max(at.ETA, 0)
 	}

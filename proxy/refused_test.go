@@ -136,6 +136,10 @@ var refusals = []refusing{
 		r.org.OverLimit = "refuse"
 		return r.chat(prompt("[fake: status=529]", five))
 	}},
+	{name: "provider is busy, after a wait", cause: "provider:openai", status: 429, call: func(r *rig) answer {
+		r.worker(nil)
+		return r.chat(prompt("[fake: status=529 retry-after=1]", five), "Prefer", "wait=3")
+	}},
 	{name: "provider's stream breaks off", cause: "provider:openai", status: 502, call: func(r *rig) answer {
 		return r.chat(prompt("[fake: cut=eof output=20]", `"max_tokens":50,"stream":true`))
 	}},
