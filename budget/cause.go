@@ -96,9 +96,9 @@ var causeTexts = map[string]struct{ title, text string }{
 	CauseRequests: {"the limit on requests %s", "The limit on requests %q was reached."},
 	CauseBrake:    {"the brake %s", "The brake %q stopped the call."},
 	CauseStop:     {"the stop of org %s", "An operator stopped the spending of %q."},
-	CauseRun:      {"the budget of a %s", "The limit %q of the call's run had no capacity for it."},
+	CauseRun:      {"", "The limit %q of the call's run had no capacity for it."},
 	CausePool:     {"the provider's quota of pool %s", "The provider's quota of pool %q was exhausted."},
-	CauseQueue:    {"the full queue of the %s", "The queue was full (%q)."},
+	CauseQueue:    {"the full queue (%s)", "The queue was full (%q)."},
 	CauseMemory:   {"the full memory of the %s", "There was no memory for the call (%q)."},
 	CauseProvider: {"the provider %s", "The provider %q refused the call or failed."},
 }
@@ -110,6 +110,8 @@ func (c Cause) Title() string {
 		return "the stop of all spending"
 	case c == NewCause(CauseRun, RunEnded):
 		return "an ended run"
+	case c.Kind() == CauseRun: // also of an inner run
+		return "the budget of a run"
 	case title != "":
 		return fmt.Sprintf(title, c.Name())
 	}

@@ -24,7 +24,7 @@ func TestCauses(t *testing.T) {
 		if !c.Matches("") || !c.Matches(kind) || !c.Matches(string(c)) || c.Matches("it") {
 			t.Errorf("%s matches another filter than all, its kind and itself", c)
 		}
-		if !strings.HasSuffix(c.Title(), " it") || c.Title() == OtherCauses.Title() {
+		if named := strings.HasSuffix(strings.TrimSuffix(c.Title(), ")"), "it"); named == (kind == CauseRun) || c.Title() == OtherCauses.Title() {
 			t.Errorf("%s: got the title %q", c, c.Title())
 		}
 	}
@@ -36,5 +36,10 @@ func TestCauses(t *testing.T) {
 	if all, ended := NewCause(CauseStop, StopAll).Title(), NewCause(CauseRun, RunEnded).Title(); strings.HasSuffix(all, " org all") ||
 		ended != "an ended run" {
 		t.Errorf("got the titles %q and %q", all, ended)
+	}
+	for _, name := range []string{"run", "run-2"} { // of an outer and of an inner run
+		if got := NewCause(CauseRun, name).Title(); got != "the budget of a run" {
+			t.Errorf("%s: got the title %q", name, got)
+		}
 	}
 }

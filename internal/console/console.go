@@ -38,8 +38,7 @@ const Path = "/console/"
 //go:embed assets templates
 var files embed.FS
 
-// Options configure a Console. Batches, TrustedProxies, Simulate, Findings, Snapshot and
-// Log may be nil; the others are required unless noted.
+// Options configure a Console. Batches, TrustedProxies, Simulate, Redis, Log and Now may be nil; the others are required.
 type Options struct {
 	// API is the handler of the admin API, with its full paths.
 	API http.Handler
@@ -56,11 +55,11 @@ type Options struct {
 	TrustedProxies []netip.Prefix
 	// Simulate returns the current policy for a simulation; nil disables what-if.
 	Simulate func() (simulate.Policy, error)
-	// Findings runs the checks; nil disables them.
+	// Findings runs the checks.
 	Findings func(context.Context) []diagnose.Finding
-	// Stopped describes what spending is stopped, for a banner on every page; nil disables it.
+	// Stopped describes what spending is stopped, for a banner on every page.
 	Stopped func(context.Context) []string
-	// Snapshot returns the stops, fired brakes and limit requests, which the overview lists; nil: there are none.
+	// Snapshot returns the stops, fired brakes and limit requests, which the overview lists.
 	Snapshot func() *tenants.Snapshot
 
 	// Redis stores the sessions for all proxies; if nil, each process has its own.
@@ -81,9 +80,6 @@ func (o *Options) orgs() []string {
 
 // pendingRequests returns the limit requests that need a decision.
 func (o *Options) pendingRequests() []tenants.RaiseRequest {
-	if o.Snapshot == nil {
-		return nil
-	}
 	return slices.DeleteFunc(o.Snapshot().RaiseRequests(""), func(r tenants.RaiseRequest) bool {
 		return r.Status(o.Now()) != tenants.RaisePending
 	})
@@ -96,12 +92,12 @@ type Console struct {
 	pages    *pages
 	sessions *sessions
 	history  *history
-	flows    *flowCache
 	calls    *callPage
 	whatIf   *whatIfPage
 
 	incidents *fresh[[]*incident]
 	hours     *fresh[*hourly]
+	flows     *fresh[map[string][]queue.Waiting]
 
 	version string
 }
@@ -116,10 +112,11 @@ func New(o Options) (*Console, error) {
 	}
 	c := &Console{
 		o: o, mux: http.NewServeMux(), pages: newPages(o.Now), sessions: newSessions(o.Redis, o.Now),
-		history: newHistory(o.Budget, o.Now, o.Log), flows: newFlowCache(o.Queue),
+		history: newHistory(o.Budget, o.Now, o.Log),
 	}
 	c.calls, c.whatIf = &callPage{&c.o}, &whatIfPage{&c.o, make(chan struct{}, 1)}
-	c.incidents = c.newIncidents()
+	c.incidents = &fresh[[]*incident]{age: incidentsAge, get: c.findIncidents}
+	c.flows = &fresh[map[string][]queue.Waiting]{age: flowAge, get: c.waiting}
 	c.hours = &fresh[*hourly]{age: hoursAge, get: func(ctx context.Context) (*hourly, error) {
 		return c.history.hourly(ctx, c.o.orgs())
 	}}

@@ -15,8 +15,10 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/queue"
@@ -105,6 +107,8 @@ func TestOldIncidentsAreShownWithTheirTime(t *testing.T) {
 		API:     http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"data":[]}`)) }),
 		Tenants: func() settings.Set { return settings.Set{} }, Policy: func() *guard.Policy { return &guard.Policy{} },
 		Budget: budget.New(redistest.DB(rdb), budget.Options{}), Pools: func() []queue.Pool { return nil },
+		Findings: func(context.Context) []diagnose.Finding { return nil }, Stopped: func(context.Context) []string { return nil },
+		Snapshot: func() *tenants.Snapshot { return &tenants.Snapshot{} },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -233,20 +237,5 @@ func TestSpendJumps(t *testing.T) {
 	}
 	if _, _, found := (&hourCosts{lastHours - 1: usd - 1}).jump(); found {
 		t.Error("got a jump to less than a dollar")
-	}
-	if _, _, found := (*hourCosts)(nil).jump(); found {
-		t.Error("got a jump of an org whose hours were not read")
-	}
-}
-
-// TestRefusedFact: a cause has the same name in an incident as in the answers of why.
-func TestRefusedFact(t *testing.T) {
-	for name, want := range map[string]string{
-		"run": "2 calls refused by the budget of a run since 09:00:00 UTC", budget.RunEnded: "2 calls refused by an ended run since 09:00:00 UTC",
-	} {
-		r := &budget.Refused{Refused: 2, First: time.Date(2026, 11, 1, 9, 0, 0, 0, time.UTC)}
-		if got := refusedFact(budget.NewCause(budget.CauseRun, name), r); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
 	}
 }

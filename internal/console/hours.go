@@ -95,9 +95,6 @@ const (
 // jump returns a jump of the current hour or else of the one before, and the mean of the hours before it in which
 // something was spent; false if there is none.
 func (c *hourCosts) jump() (hour int, mean pricing.Nano, found bool) {
-	if c == nil { // of an org that did not exist when the hours were read
-		return 0, 0, false
-	}
 	for _, hour := range []int{lastHours - 1, lastHours - 2} {
 		sum, n := pricing.Nano(0), pricing.Nano(0)
 		for _, cost := range c[:hour] {

@@ -28,41 +28,67 @@ func (w *watch) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.refused, w.flows = map[userID]map[budget.Cause]*budget.Refused{}, map[userID]waitingJobs{}
 	for _, org := range orgs {
 		list, err := w.o.Budget.Refusals.List(ctx, org, w.now.Add(-time.Hour), w.now.Add(time.Hour))
 		if err != nil {
 			return err
 		}
 		for _, r := range list {
-			if w.now.Sub(r.Last) <= time.Hour {
+			if r.Refused > 0 && w.now.Sub(r.Last) <= time.Hour {
 				w.refuse(userID{org, r.User}, r)
 			}
 		}
 	}
+	flows, _, _ := w.Console.flows.load(ctx)
 	for _, p := range w.o.Pools() {
-		flows, _ := w.Console.flows.of(ctx, p.ID)
-		for _, f := range flows {
+		for _, f := range flows[p.ID] {
 			w.wait(p.ID, f)
 		}
 	}
 	return nil
 }
 
-// refuse adds what was refused in an hour; keys of a user are added up.
+// refusedBy names the cause of refusals and, if it depends on the user, whose calls they are.
+type refusedBy struct {
+	of    userID
+	title string
+}
+
+// refusals are the refused calls of the last hour with one cause.
+type refusals struct {
+	cause       budget.Cause
+	first, last time.Time
+	calls       int64
+	users       map[userID]int64 // their calls
+}
+
+// mostNamed is how many users of a cause that refuses the calls of all are named.
+const mostNamed = 3
+
+// ofAll are the kinds of causes that do not depend on the user: what they refuse is one incident.
+var ofAll = []string{
+	budget.CauseProvider, budget.CauseCap, budget.CausePool, budget.CauseQueue, budget.CauseMemory, budget.CauseStop,
+}
+
+// refuse adds what was refused in an hour.
 func (w *watch) refuse(of userID, r budget.Refused) {
-	causes := w.refused[of]
-	if causes == nil {
-		causes = map[budget.Cause]*budget.Refused{}
-		w.refused[of] = causes
+	by := refusedBy{of, r.Cause.Title()}
+	if slices.Contains(ofAll, r.Cause.Kind()) {
+		by.of = userID{}
 	}
-	if sum := causes[r.Cause]; sum != nil {
-		r.Refused, r.Waited = r.Refused+sum.Refused, r.Waited+sum.Waited
-		if sum.First.Before(r.First) {
-			r.First = sum.First
-		}
+	sum := w.refused[by]
+	if sum == nil {
+		sum = &refusals{cause: r.Cause, first: r.First, users: map[userID]int64{}}
+		w.refused[by] = sum
 	}
-	causes[r.Cause] = &r
+	sum.calls += r.Refused
+	sum.users[of] += r.Refused
+	if r.First.Before(sum.first) {
+		sum.first = r.First
+	}
+	if r.Last.After(sum.last) {
+		sum.last = r.Last
+	}
 }
 
 // oldAge is the wait of a job, by class, from which something holds it back: see also the alert LlmguardQueueOld.
@@ -101,8 +127,10 @@ func (w *watch) watched() []userID {
 			users = append(users, of)
 		}
 	}
-	for of := range w.refused {
-		add(of)
+	for by := range w.refused {
+		if by.of.Org != "" {
+			add(by.of)
+		}
 	}
 	for of := range w.flows {
 		add(of)
@@ -191,9 +219,9 @@ func spendJumps(_ context.Context, w *watch) error {
 			explained[of.Org] = true
 		}
 	}
-	for _, org := range w.o.orgs() {
-		if of := (userID{org, ""}); !explained[org] {
-			w.jumped(of, w.hours.Costs[of])
+	for of, costs := range w.hours.Costs {
+		if of.User == "" && !explained[of.Org] {
+			w.jumped(of, costs)
 		}
 	}
 	return nil
@@ -205,15 +233,14 @@ func (w *watch) jumped(of userID, costs *hourCosts) bool {
 	if !found {
 		return false
 	}
+	usual := "nothing in the day before it"
+	if mean > 0 {
+		usual = fmt.Sprintf("%d times the mean of %s", costs[hour]/mean, figures.USD(mean))
+	}
 	one := w.user(of)
 	one.Grave = true
-	at := figures.Mark(w.hours.From.Add(time.Duration(hour)*time.Hour), time.Hour, 0) + " UTC"
-	if mean == 0 {
-		one.fact("%s in the hour from %s, nothing in the day before it", figures.USD(costs[hour]), at)
-		return true
-	}
-	one.fact("%s in the hour from %s, %d times the mean of %s", figures.USD(costs[hour]), at, costs[hour]/mean,
-		figures.USD(mean))
+	at := w.hours.From.Add(time.Duration(hour) * time.Hour)
+	one.fact("%s in the hour from %s UTC, %s", figures.USD(costs[hour]), figures.Mark(at, time.Hour, 0), usual)
 	return true
 }
 
@@ -263,45 +290,92 @@ func stopsInForce(_ context.Context, w *watch) error {
 	return nil
 }
 
-// maxRefused is how many users are incidents only because their calls were refused.
-const maxRefused = 5
-
-// refusedUsers finds the users hit most by refusals in the last hour, and adds refusals to other incidents. What a stop
-// or a brake refused is no incident of its own.
-func refusedUsers(_ context.Context, w *watch) error {
-	counts := map[userID]int64{}
-	for of, causes := range w.refused {
-		for cause, r := range causes {
-			if kind := cause.Kind(); kind != budget.CauseStop && kind != budget.CauseBrake {
-				counts[of] += r.Refused
-			}
-		}
-	}
-	users := slices.SortedFunc(maps.Keys(w.refused), func(a, b userID) int { return cmp.Compare(counts[b], counts[a]) })
-	for i, of := range users {
-		known := w.found[of.Org+"/"+of.User] != nil
-		if !known && (i >= maxRefused || counts[of] == 0) {
+// refusedCalls finds causes that refuse the calls of all, and users who are refused by limits of their own. It adds to
+// the incidents of stops and brakes what these refused.
+func refusedCalls(ctx context.Context, w *watch) error {
+	byTitle := func(a, b refusedBy) int { return strings.Compare(a.title, b.title) }
+	for _, by := range slices.SortedFunc(maps.Keys(w.refused), byTitle) {
+		r := w.refused[by]
+		one := w.refusing(by, r)
+		if one == nil {
 			continue
 		}
-		one := w.user(of)
-		one.weight = counts[of]
-		for _, cause := range slices.Sorted(maps.Keys(w.refused[of])) {
-			one.fact("%s", refusedFact(cause, w.refused[of][cause]))
+		one.Grave = true
+		one.weight += r.calls
+		if r.cause.Kind() != budget.CauseRun {
+			continue
+		}
+		if err := w.refusingRun(ctx, one); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// refusedFact says what was refused for a cause.
-func refusedFact(cause budget.Cause, r *budget.Refused) string {
-	what := figures.Plural(r.Refused, "call") + " refused"
-	switch {
-	case r.Refused == 0:
-		what = figures.Plural(r.Waited, "call") + " delayed"
-	case r.Waited > 0:
-		what += " and " + figures.Count(r.Waited) + " delayed"
+// refusing adds refusals to the incident of their stop, brake, user or cause; nil if the stop or brake has ended.
+func (w *watch) refusing(by refusedBy, r *refusals) (one *incident) {
+	text := figures.Plural(r.calls, "call") + " refused"
+	if by.of.Org != "" {
+		text += " by " + by.title
 	}
-	return what + " by " + cause.Title() + " since " + figures.Clock(r.First)
+	switch {
+	case r.cause.Kind() == budget.CauseStop:
+		one = w.found["stop-"+r.cause.Name()]
+	case r.cause.Kind() == budget.CauseBrake:
+		one = w.found[by.of.Org+"/"+by.of.User]
+	case by.of.Org != "":
+		one = w.user(by.of)
+	default:
+		one = w.about("refused-"+string(r.cause), titleOf(by.title))
+		one.Link, one.cost = Path+"queue", w.hours.All // it concerns what all spend
+		text += ", of " + r.most()
+	}
+	if one != nil {
+		one.fact("%s, %s", r.period(), text)
+	}
+	return one
+}
+
+// period returns when calls were refused.
+func (r *refusals) period() string {
+	first, last := figures.Clock(r.first), figures.Clock(r.last)
+	if first == last {
+		return "at " + last
+	}
+	return "from " + figures.Cell(first) + " to " + last
+}
+
+// most lists the users with the most refused calls.
+func (r *refusals) most() string {
+	var out []string
+	for _, of := range slices.SortedFunc(maps.Keys(r.users), func(a, b userID) int {
+		return cmp.Or(cmp.Compare(r.users[b], r.users[a]), strings.Compare(a.Org+"/"+a.User, b.Org+"/"+b.User))
+	}) {
+		out = append(out, fmt.Sprintf("%s (%s): %s", of.User, of.Org, figures.Count(r.users[of])))
+	}
+	if len(out) > mostNamed {
+		out = append(out[:mostNamed], figures.Plural(int64(len(out)-mostNamed), "more user"))
+	}
+	return strings.Join(out, ", ")
+}
+
+// refusingRun adds the run that refused a call of the user last, and how to let it continue.
+func (w *watch) refusingRun(ctx context.Context, one *incident) error {
+	f := budget.RefusalFilter{
+		User: one.of.User, Cause: budget.CauseRun, From: w.now.Add(-time.Hour), To: w.now.Add(time.Hour),
+	}
+	calls, err := w.o.Budget.Refusals.Calls(ctx, one.of.Org, f, 1)
+	if err != nil || len(calls) == 0 {
+		return err
+	}
+	one.link("Runs", pathOf("orgs", one.of.Org, "runs"))
+	ids, depth := ledger.RunPath(calls[0].Run).IDs(), 1
+	_, _ = fmt.Sscanf(calls[0].Cause.Name(), "run-%d", &depth) // the outermost has no number
+	if depth <= len(ids) && calls[0].Cause.Name() != budget.RunEnded {
+		one.fact("last by %s", ids[depth-1])
+		one.act("top-up-run", "Top up the run", "org", one.of.Org, "run", ids[depth-1])
+	}
+	return nil
 }
 
 // poolFindings finds pools that rest.

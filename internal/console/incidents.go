@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/tenants"
@@ -18,8 +18,10 @@ import (
 
 const (
 	incidentsAge = 10 * time.Second
-	// maxIncidents is how many the overview shows; it counts the others.
+	// maxIncidents is how many the overview shows; it counts the others. maxOfKind is how many of a kind come before
+	// the first of the other kinds.
 	maxIncidents = 20
+	maxOfKind    = 6
 	// maxWatched bounds the users whose limits are read: those with the highest cost in a day, and those who wait or
 	// were refused.
 	maxWatched = 100
@@ -31,7 +33,7 @@ type incident struct {
 	Title string // the subject, or what is wrong
 	Link  string // its page; empty: none
 	Facts []string
-	Acts  []incidentAct
+	Acts  []form // without token and address
 	Links []incidentLink
 	Grave bool // money is at stake, or calls are refused
 
@@ -41,35 +43,21 @@ type incident struct {
 	weight int64        // how many calls or jobs it is about
 }
 
-// incidentAct is a button that starts an action. Fields are alternating names and values.
-type incidentAct struct {
-	Name, Label string
-	Fields      []string
-}
-
-// Form returns the button, for a page with a token and an address.
-func (a incidentAct) Form(token, back string) form {
-	return newForm(token, back, a.Name, a.Label, a.Fields...)
-}
-
 type incidentLink struct{ Text, Link string }
 
 func (i *incident) fact(format string, args ...any) {
 	i.Facts = append(i.Facts, fmt.Sprintf(format, args...))
 }
 
-// act adds a button once.
+// act adds a button that starts an action. Fields are alternating names and values.
 func (i *incident) act(name, label string, fields ...string) {
-	one := incidentAct{name, label, fields}
-	same := func(a incidentAct) bool { return a.Name == name && slices.Equal(a.Fields, fields) }
-	if !slices.ContainsFunc(i.Acts, same) {
-		i.Acts = append(i.Acts, one)
-	}
+	i.Acts = append(i.Acts, newForm("", "", name, label, fields...))
 }
 
+// link adds a link, once for each text.
 func (i *incident) link(text, link string) {
-	if one := (incidentLink{text, link}); !slices.Contains(i.Links, one) {
-		i.Links = append(i.Links, one)
+	if !slices.ContainsFunc(i.Links, func(l incidentLink) bool { return l.Text == text }) {
+		i.Links = append(i.Links, incidentLink{text, link})
 	}
 }
 
@@ -83,7 +71,7 @@ var incidentKinds = []struct {
 	{"spend jumps", spendJumps},
 	{"brakes", firedBrakes},
 	{"stops", stopsInForce},
-	{"refusals", refusedUsers},
+	{"refusals", refusedCalls},
 	{"pools", poolFindings},
 	{"old jobs", oldJobs},
 	{"limit requests", pendingRequests},
@@ -95,7 +83,7 @@ type watch struct {
 	*Console
 	now      time.Time
 	hours    *hourly
-	refused  map[userID]map[budget.Cause]*budget.Refused // in the last hour
+	refused  map[refusedBy]*refusals
 	flows    map[userID]waitingJobs
 	findings []diagnose.Finding
 	snapshot *tenants.Snapshot
@@ -111,18 +99,11 @@ type waitingJobs struct {
 	old    string // its pool; empty: none
 }
 
-func (c *Console) newIncidents() *fresh[[]*incident] {
-	return &fresh[[]*incident]{age: incidentsAge, get: c.findIncidents}
-}
-
 // findIncidents returns all incidents, the most urgent first. A kind that cannot be read is an incident itself.
 func (c *Console) findIncidents(ctx context.Context) ([]*incident, error) {
-	w := &watch{Console: c, now: c.o.Now(), found: map[string]*incident{}, snapshot: &tenants.Snapshot{}}
-	if c.o.Snapshot != nil {
-		w.snapshot = c.o.Snapshot()
-	}
-	if c.o.Findings != nil {
-		w.findings = c.o.Findings(ctx)
+	w := &watch{
+		Console: c, now: c.o.Now(), found: map[string]*incident{}, snapshot: c.o.Snapshot(), findings: c.o.Findings(ctx),
+		refused: map[refusedBy]*refusals{}, flows: map[userID]waitingJobs{},
 	}
 	if err := w.read(ctx); err != nil {
 		return nil, err
@@ -133,15 +114,23 @@ func (c *Console) findIncidents(ctx context.Context) ([]*incident, error) {
 			w.about("unread-"+kind.name, "The "+kind.name+" could not be read").fact("%v", err)
 		}
 	}
-	var out []*incident
-	for _, one := range w.found {
+	out := slices.Collect(maps.Values(w.found))
+	for _, one := range out {
 		w.complete(one)
-		out = append(out, one)
 	}
-	slices.SortFunc(out, func(a, b *incident) int {
+	order := func(a, b *incident) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.cost, a.cost), cmp.Compare(b.weight, a.weight),
 			strings.Compare(a.ID, b.ID))
-	})
+	}
+	slices.SortFunc(out, order)
+	ofKind := make([]int, len(incidentKinds))
+	for _, one := range out {
+		ofKind[one.rank]++
+		if ofKind[one.rank] > maxOfKind {
+			one.rank += len(incidentKinds)
+		}
+	}
+	slices.SortFunc(out, order)
 	return out, nil
 }
 
@@ -181,35 +170,29 @@ func (w *watch) complete(i *incident) {
 		facts = append(facts, figures.Plural(f.jobs, "job")+" waiting, the oldest for "+figures.Lasting(w.now.Sub(f.oldest)))
 	}
 	i.Facts = append(facts, i.Facts...)
-	var acts []incidentAct
-	acts, i.Acts = i.Acts, nil
-	w.stopper(i)
-	i.Acts = append(i.Acts, acts...)
+	acts := i.Acts
+	i.Acts = nil
 	calls := url.Values{"org": {i.of.Org}}
 	if i.of.User != "" {
 		calls.Set("q", "user="+i.of.User)
+		w.userStop(i)
+	} else if w.snapshot.Stops[i.of.Org] == nil {
+		i.act("stop-spending", "Stop spending", "org", i.of.Org)
 	}
+	i.Acts = append(i.Acts, acts...)
 	i.link("Calls", Path+"calls?"+calls.Encode())
 }
 
-// stopper adds the button that stops a user or an org, or lets them run again.
-func (w *watch) stopper(i *incident) {
+// userStop adds the button that stops a user, or lets the user's calls run again.
+func (w *watch) userStop(i *incident) {
 	o := w.o.Tenants().Org(i.of.Org)
-	if o == nil {
+	if o == nil || o.User(i.of.User) == nil {
 		return
 	}
-	if i.of.User == "" {
-		if w.snapshot.Stops[i.of.Org] == nil {
-			i.act("stop-spending", "Stop spending", "org", i.of.Org)
-		}
-		return
-	}
-	switch u := o.User(i.of.User); {
-	case u == nil:
-	case u.Disabled:
+	if o.User(i.of.User).Disabled {
 		i.fact("the user is disabled")
 		i.act("enable-user", "Enable", "org", i.of.Org, "user", i.of.User)
-	default:
-		i.act("disable-user", "Stop spending", "org", i.of.Org, "user", i.of.User)
+		return
 	}
+	i.act("disable-user", "Stop spending", "org", i.of.Org, "user", i.of.User)
 }

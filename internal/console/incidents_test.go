@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // globex is an org next to acme, whose user may spend more in an hour than in any before.
@@ -21,8 +23,9 @@ func (b *browser) incident(title string) string {
 	found := ""
 	redistest.Eventually(b.t, "the overview has "+title, func() bool {
 		page := b.page("/console/")
-		_, rest, ok := strings.Cut(page, ">"+title+"<")
+		before, rest, ok := strings.Cut(page, ">"+title+"<")
 		found, _, _ = strings.Cut(rest, "</li>")
+		found = before[strings.LastIndex(before, "<li")+1:] + found
 		return ok
 	})
 	return found
@@ -70,6 +73,69 @@ func TestIncidentsAreSortedAndBounded(t *testing.T) {
 	}
 	if strings.Contains(text, "hank (globex)") {
 		t.Errorf("got an incident of a user who is far from every limit: %s", content(text))
+	}
+}
+
+// refuse records calls of users of acme that a cause refused, and returns the id of the last.
+func (r *rig) refuse(cause budget.Cause, run string, users ...string) (id string) {
+	r.t.Helper()
+	for _, user := range users {
+		id = wire.NewCallID()
+		r.books.Refusals.Add("acme", budget.RefusedCall{ID: id, User: user, Cause: cause, Status: 429, Run: run})
+	}
+	r.must(r.books.Refusals.Write(r.t.Context()))
+	return id
+}
+
+// The search explains an id that has no page, such as that of a refused call.
+func TestSearchExplainsARefusedCall(t *testing.T) {
+	r := newRig(t, acme)
+	id := r.refuse("limit:daily", "", "bob")
+	b := r.signedIn(opsKey)
+	b.has("/console/search?q="+id, "<h2>call <code>"+id, ">acme/bob</a>", "<p>Refused by the limit daily")
+	b.has("/console/search?q=job_none", "Nothing found.")
+	b.has("/console/search?q=daily", "limit <code>daily</code>")
+}
+
+// What refuses the calls of all is one incident, which names the users. What depends on the user is the user's.
+func TestRefusalsAreIncidents(t *testing.T) {
+	r := newRig(t, acme)
+	r.refuse("provider:openai", "", "bob", "alice", "bob", "carol", "dave", "erin")
+	r.refuse("run:run", "run_a", "alice")
+	r.refuse("run:run-2", "run_a/run_b/run_c", "alice")
+	b := r.signedIn(opsKey)
+	of := map[string][]string{
+		"The provider openai": {
+			"6 calls refused, of bob (acme): 2, alice (acme): 1, carol (acme): 1, 2 more users", `class="grave"`,
+		},
+		"alice (acme)": {
+			"UTC, 2 calls refused by the budget of a run<", "last by run_b", `act/top-up-run`, `name="run" value="run_b"`,
+			"orgs/acme/runs",
+		},
+	}
+	for title, want := range of {
+		got := b.incident(title)
+		for _, text := range want {
+			if !strings.Contains(got, text) {
+				t.Errorf("%s: got %s, want %q", title, got, text)
+			}
+		}
+	}
+	b.hasNot("/console/", "bob (acme)</a>", "refused by the provider openai")
+}
+
+// Many incidents of one kind do not hide those of the other kinds.
+func TestIncidentsOfOneKindLeaveRoom(t *testing.T) {
+	r := newRig(t, acme)
+	r.findings = []diagnose.Finding{{Level: diagnose.Error, What: "a thing is odd"}}
+	for i := range 25 {
+		r.refuse("limit:daily", "", fmt.Sprintf("user%02d", i))
+	}
+	b := r.signedIn(opsKey)
+	b.incident("A thing is odd")
+	text := b.has("/console/", "<h2>Needs attention <small>20 and 6 more</small></h2>")
+	if odd, after := strings.Index(text, "A thing is odd"), strings.Index(text, "user06 (acme)"); odd > after {
+		t.Errorf("got the finding at %d, the seventh user at %d; want it before", odd, after)
 	}
 }
 

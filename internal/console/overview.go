@@ -197,6 +197,7 @@ type poolLine struct {
 	AllWaiting int64
 }
 
+// poolLines returns the pools, those that their provider blocks and those with the most waiting jobs first.
 func (c *Console) poolLines(ctx context.Context) ([]poolLine, error) {
 	var out []poolLine
 	for _, p := range c.o.Pools() {
@@ -210,6 +211,8 @@ func (c *Console) poolLines(ctx context.Context) ([]poolLine, error) {
 		}
 		out = append(out, line)
 	}
-	slices.SortFunc(out, func(a, b poolLine) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b poolLine) int {
+		return cmp.Or(cmp.Compare(b.Blocked, a.Blocked), cmp.Compare(b.AllWaiting, a.AllWaiting), cmp.Compare(a.ID, b.ID))
+	})
 	return out, nil
 }

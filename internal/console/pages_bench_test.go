@@ -16,7 +16,9 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/redistest"
+	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
@@ -87,6 +89,8 @@ func benchConsole(b *testing.B) *Console {
 	c, err := New(Options{
 		API: api, Tenants: func() settings.Set { return settings.Set{Orgs: []settings.Org{org}} }, Policy: func() *guard.Policy { return policy },
 		Budget: books, Queue: q, Pools: func() []queue.Pool { return pools },
+		Findings: func(context.Context) []diagnose.Finding { return nil }, Stopped: func(context.Context) []string { return nil },
+		Snapshot: func() *tenants.Snapshot { return &tenants.Snapshot{} },
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -135,7 +135,7 @@ func TestQueuePage(t *testing.T) {
 	}
 	r.put("acme", "bob", "gpt-4o")
 	b := r.signedIn(opsKey)
-	b.has("/console/queue", "2 flows", "as of ", "4 async", "/console/orgs/acme/users/bob", "of 500", "of 100,000", "open")
+	b.has("/console/queue", "longest wait first, as of ", "4 async", "/console/orgs/acme/users/bob", "of 500", "of 100,000", "open")
 	r.must(r.queue.Quota().Block(t.Context(), "main", time.Hour))
 	b.has("/console/queue", "closed")
 }

@@ -5,40 +5,26 @@ import (
 	"context"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/queue"
 )
 
-// flowCache caches the flows waiting in each pool. With a hundred thousand waiting jobs,
-// reading them takes longer than a page may take.
-type flowCache struct {
-	queue *queue.Queue
-	mu    sync.Mutex
-	pools map[string]*fresh[[]queue.Waiting]
-}
-
 const flowAge = 3 * time.Second
 
-func newFlowCache(q *queue.Queue) *flowCache {
-	return &flowCache{queue: q, pools: map[string]*fresh[[]queue.Waiting]{}}
-}
-
-// of returns the flows of a pool and when they were read; zero: not yet.
-func (c *flowCache) of(ctx context.Context, pool string) ([]queue.Waiting, time.Time) {
-	c.mu.Lock()
-	f := c.pools[pool]
-	if f == nil {
-		f = &fresh[[]queue.Waiting]{age: flowAge, get: func(ctx context.Context) ([]queue.Waiting, error) {
-			return c.queue.Waiting(ctx, pool)
-		}}
-		c.pools[pool] = f
+// waiting returns the flows waiting in each pool. With a hundred thousand waiting jobs, reading them takes longer than
+// a page may take.
+func (c *Console) waiting(ctx context.Context) (map[string][]queue.Waiting, error) {
+	out := map[string][]queue.Waiting{}
+	for _, p := range c.o.Pools() {
+		list, err := c.o.Queue.Waiting(ctx, p.ID)
+		if err != nil {
+			return nil, err
+		}
+		out[p.ID] = list
 	}
-	c.mu.Unlock()
-	flows, at, _ := f.load(ctx)
-	return flows, at
+	return out, nil
 }
 
 // shownFlows is how many flows a pool's table has, longest waiting first.
@@ -65,9 +51,9 @@ func (c *Console) queuePage(v *visit) error {
 		return err
 	}
 	var views []poolView
+	flows, read, _ := c.flows.load(ctx)
 	for _, line := range lines {
-		view := poolView{poolLine: line, At: c.o.Now()}
-		view.Flows, view.FlowsAt = c.flows.of(ctx, line.ID)
+		view := poolView{poolLine: line, At: c.o.Now(), Flows: flows[line.ID], FlowsAt: read}
 		view.AllFlows = len(view.Flows)
 		view.Flows = view.Flows[:min(shownFlows, len(view.Flows))]
 		view.Oldest, err = c.oldest(ctx, line.ID)

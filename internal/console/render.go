@@ -65,7 +65,7 @@ func (p *pages) functions() template.FuncMap {
 	return template.FuncMap{
 		"usd": figures.USD, "count": figures.Count, "amount": amount, "bar": barOf, "span": figures.Span,
 		"path":  pathOf,
-		"exact": exact, "nanos": func(n pricing.Nano) int64 { return int64(n) },
+		"exact": exact, "plural": figures.Plural, "callsOf": func(s spent) string { return s.show(figures.Plural(s.Calls, "call")) },
 		"plain": plain, "sum": func(a, b int64) int64 { return a + b }, "fromUSD": nanoOf,
 		"stampOf": figures.Minute, "of": figures.Share,
 		"ago": func(t time.Time) string {
@@ -121,10 +121,7 @@ func (p *pages) write(v *visit, name, title string, view any) error {
 	f := frame{Title: title, Section: name, Version: v.version, View: view, Here: v.r.URL.RequestURI()}
 	if v.session != nil {
 		f.SignedIn, f.Token = true, v.session.Token
-		if v.o.Stopped != nil {
-			f.Stopped = v.o.Stopped(v.r.Context())
-		}
-		f.Requests = len(v.o.pendingRequests())
+		f.Stopped, f.Requests = v.o.Stopped(v.r.Context()), len(v.o.pendingRequests())
 		if v.r.Header.Get("X-Llmguard-Live") == "" {
 			f.Told = v.session.hear()
 		}
@@ -219,6 +216,12 @@ func pageOf(r *http.Request) int {
 type form struct {
 	Token, Back, Name, Label string
 	Fields                   map[string]string
+}
+
+// For returns the button for a page with a token and an address.
+func (f form) For(token, back string) form {
+	f.Token, f.Back = token, back
+	return f
 }
 
 // newForm takes the fields as alternating names and values.

@@ -159,6 +159,7 @@ func (r *rig) console(cfg *config.Config) http.Handler {
 			}
 			return ids.Store.Snapshot()
 		},
+		Stopped:  func(context.Context) []string { return nil },
 		Findings: func(context.Context) []diagnose.Finding { return slices.Clone(r.findings) },
 		Now:      func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) },
 	})

@@ -1,13 +1,12 @@
 package console
 
 import (
-	"errors"
+	"encoding/json"
 	"net/http"
+	"net/url"
 	"strings"
 
-	"github.com/llmguard/llmguard/internal/batch"
-	"github.com/llmguard/llmguard/internal/wire"
-	"github.com/llmguard/llmguard/queue"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // maxHits limits the orgs and users that a search lists.
@@ -17,78 +16,70 @@ type searchView struct {
 	Text string
 	Hits []hit
 	More bool
+	Why  *explained // what an id names that has no page; nil: nothing
 }
 
 // hit is a search result.
 type hit struct{ Kind, Name, Of, Link string }
 
-// search finds orgs and users by part of their id, and calls, jobs and batches by their id. An
-// exact id redirects to its page.
+// explained is what the API explains about an id.
+type explained struct {
+	Kind, ID, Org, User, Reason string
+	Commands                    []string
+	Entries                     []json.RawMessage // of the ledger
+}
+
+// link returns the page of what the id names, or "".
+func (e *explained) link() string {
+	switch {
+	case e.Kind == "call" && len(e.Entries) > 0:
+		return pathOf("calls", e.Org, e.ID)
+	case e.Kind == "job":
+		return pathOf("jobs", e.Org, e.ID)
+	case e.Kind == "batch":
+		return pathOf("batches", e.Org, e.User, e.ID)
+	}
+	return ""
+}
+
+// search finds orgs and users by part of their id, and everything that why explains by its id. A call, job or batch
+// redirects to its page.
 func (c *Console) search(v *visit) error {
 	text := strings.TrimSpace(v.r.URL.Query().Get("q"))
 	view := searchView{Text: text}
 	if text == "" {
 		return v.show("search", "Search", view)
 	}
-	exact, err := c.byID(v, text)
-	if err != nil {
-		return err
+	view.find(c.o.Tenants())
+	if len(view.Hits) > 0 {
+		return v.show("search", "Search", view)
 	}
-	if exact != nil {
-		http.Redirect(v.w, v.r, exact.Link, http.StatusSeeOther)
-		return nil
-	}
-	lower := strings.ToLower(text)
-	for _, o := range c.o.Tenants().Orgs {
-		if strings.Contains(strings.ToLower(o.ID+" "+o.Name), lower) {
-			view.Hits = append(view.Hits, hit{"org", o.ID, o.Name, pathOf("orgs", o.ID)})
+	var why explained
+	if status, _ := v.ask(v.r.Context(), http.MethodGet, "/why/"+url.PathEscape(text), nil, &why); status == http.StatusOK {
+		if link := why.link(); link != "" {
+			http.Redirect(v.w, v.r, link, http.StatusSeeOther)
+			return nil
 		}
-		for i := range o.Users {
-			if id := o.Users[i].ID; strings.Contains(strings.ToLower(id), lower) || strings.EqualFold(o.ID+"/"+id, text) {
-				view.Hits = append(view.Hits, hit{"user", id, o.ID, pathOf("orgs", o.ID, "users", id)})
-			}
-			view.More = len(view.Hits) > maxHits
-			if view.More {
-				view.Hits = view.Hits[:maxHits]
-				return v.show("search", "Search", view)
-			}
-		}
+		view.Why = &why
 	}
 	return v.show("search", "Search", view)
 }
 
-// byID finds something by its unique id; nil if there is none.
-func (c *Console) byID(v *visit, id string) (*hit, error) {
-	ctx := v.r.Context()
-	if strings.HasPrefix(id, "batch_") && c.o.Batches != nil {
-		b, err := c.o.Batches.Find(ctx, id)
-		if errors.Is(err, batch.ErrNotFound) {
-			return nil, nil
+// find adds the orgs and users, the first of them.
+func (s *searchView) find(all settings.Set) {
+	lower := strings.ToLower(s.Text)
+	for _, o := range all.Orgs {
+		if strings.Contains(strings.ToLower(o.ID+" "+o.Name), lower) {
+			s.Hits = append(s.Hits, hit{"org", o.ID, o.Name, pathOf("orgs", o.ID)})
 		}
-		if err != nil {
-			return nil, err
-		}
-		return &hit{Link: pathOf("batches", b.Org, b.User, id)}, nil
-	}
-	_, call := wire.CallTime(id)
-	if !call && !strings.HasPrefix(id, "job_") {
-		return nil, nil
-	}
-	for _, o := range c.o.Tenants().Orgs {
-		if !call {
-			_, err := c.o.Queue.Job(ctx, o.ID, id)
-			if errors.Is(err, queue.ErrNotFound) {
-				continue
+		for i := range o.Users {
+			if id := o.Users[i].ID; strings.Contains(strings.ToLower(id), lower) || strings.EqualFold(o.ID+"/"+id, s.Text) {
+				s.Hits = append(s.Hits, hit{"user", id, o.ID, pathOf("orgs", o.ID, "users", id)})
 			}
-			return &hit{Link: pathOf("jobs", o.ID, id)}, err
-		}
-		view, err := c.calls.findCall(ctx, o.ID, id)
-		if err != nil {
-			return nil, err
-		}
-		if view != nil {
-			return &hit{Link: pathOf("calls", o.ID, id)}, nil
+			if len(s.Hits) > maxHits {
+				s.Hits, s.More = s.Hits[:maxHits], true
+				return
+			}
 		}
 	}
-	return nil, nil
 }

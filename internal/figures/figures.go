@@ -59,7 +59,7 @@ func Plural(n int64, thing string) string {
 	if stem, ok := strings.CutSuffix(thing, "y"); ok && strings.TrimRight(stem, "aeou") == stem {
 		thing = stem + "ie"
 	}
-	return fmt.Sprintf("%d %ss", n, thing)
+	return Count(n) + " " + thing + "s"
 }
 
 // Share formats a part of a whole: 12 %, or < 1 %, and nothing if there is none.

@@ -55,7 +55,7 @@ func (t *table) fit(width int) []int {
 			widths[i] = 0
 		}
 	}
-	over := func() int { return total(widths) - width }
+	whole, over := slices.Clone(widths), func() int { return total(widths) - width }
 	for i, c := range t.columns {
 		if c.name == use && over() > 0 {
 			widths[i] = min(widths[i], shortWidth)
@@ -68,6 +68,11 @@ func (t *table) fit(width int) []int {
 	}
 	for over() > 0 && t.drop(widths) {
 		continue
+	}
+	for i := range widths {
+		if widths[i] > 0 && over() < 0 { // what hidden columns left
+			widths[i] += min(whole[i]-widths[i], -over())
+		}
 	}
 	return widths
 }

@@ -107,6 +107,17 @@ func TestColumnsAreAligned(t *testing.T) {
 	s.check("places of the first amount", len(ends), 1)
 }
 
+// A name is cut off only while there is no room for it: also not if a column was hidden that is wider than needed.
+func TestHiddenColumnsLeaveTheirRoom(t *testing.T) {
+	name := strings.Repeat("n", 24)
+	list := table{columns: []column{left("org", 0), right("cost", 1)}, rows: []row{{cells: []string{name, strings.Repeat("9", 20)}}}}
+	for width, want := range map[int][]int{30: {24, 0}, 34: {12, 20}, 20: {20, 0}} {
+		if got := list.fit(width); !slices.Equal(got, want) {
+			t.Errorf("in %d cells: got widths %v, want %v", width, got, want)
+		}
+	}
+}
+
 func TestEmptyStates(t *testing.T) {
 	s := open(t, 80, 24, &Snapshot{At: three})
 	for _, key := range []string{"1", "2", "3", "4"} {
