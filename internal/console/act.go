@@ -244,16 +244,6 @@ func (v *visit) overrides(org, user string) []admin.Override {
 	})
 }
 
-// stopped returns the orgs whose own spending is stopped, and "all" for the deployment.
-func (v *visit) stopped() map[string]bool {
-	all, _ := list[admin.Stop](v, "/stops", "")
-	out := map[string]bool{}
-	for _, s := range all {
-		out[s.Org] = s.Source != "file"
-	}
-	return out
-}
-
 // tell keeps the result of an action for the next page.
 func (one *session) tell(d done) {
 	one.mu.Lock()

@@ -2,14 +2,11 @@ package console
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"net/http"
 	"net/url"
 	"slices"
-	"time"
 
-	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/tenants"
 )
@@ -107,26 +104,4 @@ func (c *Console) audit(v *visit) error {
 		view.Next = list.Data[len(list.Data)-1].ID
 	}
 	return v.show("audit", "Audit", view)
-}
-
-// lookedAt limits the ledger entries read for a user's last calls.
-const lookedAt = 2000
-
-// lastEntries returns a user's newest entries among the last ones of the org's ledger.
-func (c *Console) lastEntries(ctx context.Context, org, user string, n int) ([]ledger.Entry, error) {
-	var out []ledger.Entry
-	from, to := c.o.Now().AddDate(0, 0, -days), c.o.Now().Add(time.Minute)
-	_, err := ledger.Newest{
-		Books: c.o.Budget.Ledger, Org: org, Span: ledger.Span{From: from, To: to}, Most: lookedAt,
-	}.Each(ctx, func(e ledger.Entry) error {
-		if e.User == user {
-			out = append(out, e)
-		}
-		if len(out) == n {
-			return ledger.ErrEnough
-		}
-		return nil
-	})
-	slices.SortStableFunc(out, func(a, b ledger.Entry) int { return b.At.Compare(a.At) })
-	return out, err
 }

@@ -22,7 +22,11 @@ type eachLine struct {
 // subjects are the ids whose usage is checked, by kind.
 type subjects map[budget.Subject][]string
 
-const maxSubjects = 20 // per kind
+const (
+	maxSubjects = 20 // per kind
+	// lookedAt is how many entries of the ledger are read for the subjects of an org's last calls.
+	lookedAt = 2000
+)
 
 // lastSubjects returns the keys and addresses of an org's last calls.
 func (c *Console) lastSubjects(ctx context.Context, org string) (subjects, error) {

@@ -37,11 +37,10 @@ func (h *history) hourly(ctx context.Context, orgs []string) (*hourly, error) {
 		From: to.Add(-lastHours * time.Hour), Costs: map[userID]*hourCosts{}, Spent: map[userID]pricing.Nano{},
 	}
 	for _, org := range orgs {
-		report, err := h.hoursOf(ctx, ledger.Query{
+		report, err := h.query(ctx, ledger.Query{
 			Orgs: []string{org}, From: out.From, To: to, By: byUserOnly, Step: time.Hour,
 		})
 		if err != nil {
-			h.log.Warn("console hourly sums read failed", "org", org, "err", err)
 			return nil, err
 		}
 		whole := userID{org, ""}
@@ -74,16 +73,6 @@ func (c *Console) spenders(ctx context.Context, n int) (orgs []string, more bool
 		})
 	}
 	return orgs[:min(n, len(orgs))], len(orgs) > n
-}
-
-func (h *history) hoursOf(ctx context.Context, q ledger.Query) (*ledger.Report, error) {
-	select {
-	case h.turn <- struct{}{}:
-		defer func() { <-h.turn }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	return ledger.Read(ctx, h.budget.Ledger, q)
 }
 
 // A jump is an hour in which at least jumpTimes the mean of the other hours was spent, and at least jumpLeast.

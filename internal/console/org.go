@@ -70,10 +70,12 @@ func (c *Console) org(v *visit) error {
 	past := c.history.last(ctx, o.ID)
 	view := orgView{
 		ID: o.ID, Name: cmp.Or(o.Name, o.ID), Search: strings.TrimSpace(v.r.URL.Query().Get("q")), Page: pageOf(v.r),
-		Chart: past.chart(stackLine{Name: o.ID, Costs: past.costs(o.ID, whole)}),
+		Chart: past.chart(stackLine{Name: o.ID, Costs: past.costs(o.ID, "")}),
 		Today: past.Today(o.ID, whole), Month: past.Month(o.ID, whole), reading: past.reading,
 	}
-	view.Overrides, view.Brakes, view.Stopped = v.overrides(o.ID, ""), v.brakes(o.ID), v.stopped()[o.ID]
+	known := c.o.Snapshot()
+	view.Brakes, view.Stopped = admin.FiredBrakes(known, o.ID, c.o.Now()), known.Stops[o.ID] != nil
+	view.Overrides = v.overrides(o.ID, "")
 	view.Refusals, view.Refused = v.refusals(o.ID, "")
 	if view.Month.Known {
 		view.Models = past.month(o.ID, byModel)
@@ -120,12 +122,6 @@ func (c *Console) org(v *visit) error {
 		return err
 	}
 	return v.show("org", view.Name, view)
-}
-
-// brakes returns the brakes of an org that fired or were released.
-func (v *visit) brakes(org string) []admin.FiredBrake {
-	all, _ := list[admin.FiredBrake](v, "/brakes?"+url.Values{"org": {org}}.Encode(), "")
-	return all
 }
 
 // refusals counts the calls of an org, or of one of its users, that were refused or delayed in the last 24 hours;
@@ -190,7 +186,7 @@ func userLines(o *settings.Org, past *span, search string) []userLine {
 	for _, one := range past.month(o.ID, byUser) {
 		month[one.Name] = one.Sums
 	}
-	today, complete := &past.Orgs[o.ID][days-1], past.Complete(o.ID)
+	complete := past.Month(o.ID, whole).Known
 	var lines []userLine
 	for i := range o.Users {
 		u := &o.Users[i]
@@ -198,7 +194,7 @@ func userLines(o *settings.Org, past *span, search string) []userLine {
 			continue
 		}
 		lines = append(lines, userLine{
-			ID: u.ID, Keys: len(u.Keys), Today: spent{today.users[u.ID], today.read != 0},
+			ID: u.ID, Keys: len(u.Keys), Today: past.Today(o.ID, ofUser(u.ID)),
 			Month: spent{month[u.ID], complete},
 		})
 	}
@@ -263,7 +259,7 @@ func (c *Console) user(v *visit) error {
 		Org: o.ID, User: id, Group: has.Group, Plan: has.Plan, OwnGroup: o.User(id).Group, OwnPlan: o.User(id).Plan,
 		Disabled: o.User(id).Disabled,
 		reading:  past.reading,
-		Chart:    past.chart(stackLine{Name: id, Costs: past.costs(o.ID, ofUser(id))}),
+		Chart:    past.chart(stackLine{Name: id, Costs: past.costs(o.ID, id)}),
 		Today:    past.Today(o.ID, ofUser(id)), Month: past.Month(o.ID, ofUser(id)),
 	}
 	if policy := c.o.Policy().Orgs[o.ID]; policy != nil {
@@ -283,11 +279,9 @@ func (c *Console) user(v *visit) error {
 	view.Calls = v.refusedCalls(o.ID, id)
 	view.Overrides = v.overrides(o.ID, id)
 	view.Source = v.source(o.ID, id)
-	var err error
-	view.Entries, err = c.lastEntries(ctx, o.ID, id, 20)
-	if err != nil {
-		return err
-	}
+	view.Entries = v.calls(asked{
+		Org: o.ID, Filter: ledger.FilterWord("user", id), Sort: "newest", From: past.From, To: c.o.Now().Add(time.Minute),
+	}, 20, "").Entries
 	return v.show("user", id, view)
 }
 
@@ -306,7 +300,7 @@ func (v *visit) keysOf(past *span, view *userView) {
 	view.Keys, view.Problem = list[keyLine](v, path, "The keys could not be read.")
 	for i := range view.Keys {
 		key := [2]string{view.User, view.Keys[i].ID}
-		view.Keys[i].Today = past.Today(view.Org, func(d *day) ledger.Sums { return d.keys[key] })
+		view.Keys[i].Today = past.Today(view.Org, func(s *sums) ledger.Sums { return s.keys[key] })
 	}
 	slices.SortStableFunc(view.Keys, func(a, b keyLine) int { return cmp.Compare(b.Today.Cost, a.Today.Cost) })
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/queue"
 )
@@ -47,21 +48,21 @@ type capLine struct {
 // overview is the first page.
 func (c *Console) overview(v *visit) error {
 	ctx, orgs, ids := v.r.Context(), c.o.Tenants().Orgs, c.o.orgs()
-	past, stopped := c.history.last(ctx, ids...), v.stopped()
+	past, stops := c.history.last(ctx, ids...), c.o.Snapshot().Stops
 	view := overviewView{
 		reading: past.reading, Today: spent{Known: true}, Yesterday: spent{Known: true},
-		Month: spent{Known: true}, Stopped: stopped["all"],
+		Month: spent{Known: true}, Stopped: stops[tenants.AllOrgs] != nil,
 	}
 	for i := range orgs {
 		line, err := c.orgLine(ctx, past, &orgs[i])
 		if err != nil {
 			return err
 		}
-		line.Stopped = stopped[line.ID]
+		line.Stopped = stops[line.ID] != nil
 		view.Orgs = append(view.Orgs, line)
 		view.Today.add(line.Today)
 		view.Month.add(line.Month)
-		view.Yesterday.add(past.On(line.ID, days-2, whole))
+		view.Yesterday.add(past.costs(line.ID, "")[days-2])
 	}
 	slices.SortStableFunc(view.Orgs, func(a, b orgLine) int {
 		return cmp.Or(cmp.Compare(b.Today.Cost, a.Today.Cost), cmp.Compare(b.Month.Cost, a.Month.Cost))
@@ -159,21 +160,21 @@ func (c *Console) byHour(ctx context.Context, orgs []orgLine) *stack {
 func (s *span) byDay(orgs []orgLine) *stack {
 	var lines []stackLine
 	for _, o := range orgs {
-		lines = append(lines, stackLine{o.Name, pathOf("orgs", o.ID), s.costs(o.ID, whole)})
+		lines = append(lines, stackLine{o.Name, pathOf("orgs", o.ID), s.costs(o.ID, "")})
 	}
 	return s.chart(lines...)
 }
 
-// topUsers returns the users with the highest cost today.
+// topUsers returns the users with the highest cost today, once all of today was read.
 func topUsers(past *span, orgs []string, n int) []named {
-	var all []named
+	all := map[string]ledger.Sums{}
 	for _, org := range orgs {
-		for _, one := range past.today(org, byUser) {
-			all = append(all, named{org + "/" + one.Name, one.Sums})
+		for name, one := range past.today[org].users {
+			all[org+"/"+name] = one
 		}
 	}
-	slices.SortFunc(all, func(a, b named) int { return cmp.Or(cmp.Compare(b.Cost, a.Cost), cmp.Compare(a.Name, b.Name)) })
-	return all[:min(n, len(all))]
+	list := ranked(all)
+	return list[:min(n, len(list))]
 }
 
 func (c *Console) caps(ctx context.Context) ([]capLine, error) {

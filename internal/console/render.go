@@ -200,7 +200,7 @@ func titleOf(text string) string {
 
 // chart draws lines of the days.
 func (s *span) chart(lines ...stackLine) *stack {
-	return newStack("by-day", "Spending of the last 30 days, by day", stackAxis{From: s.Days[0], Step: wholeDay}, lines)
+	return newStack("by-day", "Spending of the last 30 days, by day", stackAxis{From: s.From, Step: wholeDay}, lines)
 }
 
 // pageOf parses the page number in the query, starting at 0.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/pricing"
@@ -127,7 +128,7 @@ func (m *Model) spenderRows(list []Spender, tab Tab) []row {
 		case "limit":
 			return cmp.Compare(fullest(&b), fullest(&a))
 		case "forecast":
-			return compareUsedUp(soonest(&a), soonest(&b))
+			return cmp.Compare(lasts(&a), lasts(&b))
 		case "name":
 			return cmp.Or(cmp.Compare(a.Org, b.Org), cmp.Compare(a.User, b.User), cmp.Compare(a.Name, b.Name),
 				cmp.Compare(a.Value, b.Value))
@@ -185,16 +186,12 @@ func soonest(s *Spender) *Limit {
 	return first
 }
 
-func compareUsedUp(a, b *Limit) int {
-	switch {
-	case a == nil && b == nil:
-		return 0
-	case a == nil:
-		return 1
-	case b == nil:
-		return -1
+// lasts returns in what time the first limit is used up.
+func lasts(s *Spender) time.Duration {
+	if l := soonest(s); l != nil {
+		return *l.UsedUp
 	}
-	return cmp.Compare(*a.UsedUp, *b.UsedUp)
+	return budget.Endless
 }
 
 // usedUp says in what time the first limit is used up, and which, if it is not the fullest.
