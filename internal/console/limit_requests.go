@@ -21,19 +21,15 @@ func (c *Console) limitRequests(v *visit) error {
 	view := requestsView{ID: v.r.URL.Query().Get("id")}
 	all, wrong := list[admin.LimitRequest](v, "/limit_requests", "The requests could not be read.")
 	view.Problem = wrong
-	for _, pending := range []bool{true, false} {
-		for _, r := range all {
-			if (r.Status == "pending") == pending && (view.ID == "" || view.ID == r.ID) &&
-				(pending || len(view.Lines) < perPage) {
-				view.Lines = append(view.Lines, r)
-			}
+	view.Lines = slices.DeleteFunc(all, func(r admin.LimitRequest) bool { return view.ID != "" && view.ID != r.ID })
+	needed := func(r admin.LimitRequest) int64 {
+		if r.Status != "pending" {
+			return -1
 		}
-		if pending {
-			slices.SortStableFunc(view.Lines, func(a, b admin.LimitRequest) int {
-				return cmp.Compare(nanoOf(b.Amount), nanoOf(a.Amount))
-			})
-		}
+		return nanoOf(r.Amount)
 	}
+	slices.SortStableFunc(view.Lines, func(a, b admin.LimitRequest) int { return cmp.Compare(needed(b), needed(a)) })
+	view.Lines = view.Lines[:min(len(view.Lines), len(c.o.pendingRequests())+perPage)]
 	return v.show("requests", "Limit requests", view)
 }
 

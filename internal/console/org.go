@@ -34,12 +34,11 @@ type userLine struct {
 type orgView struct {
 	ID, Name   string
 	Bound      guard.Bound
-	Limits     []budget.Status
+	Table      limitTable
 	Chart      *stack
 	Each       []eachLine
-	Addresses  bool   // some limit counts addresses
-	IP         string // the requested address
-	Overrides  []admin.Override
+	Addresses  bool               // some limit counts addresses
+	IP         string             // the requested address
 	Stopped    bool               // its spending
 	Brakes     []admin.FiredBrake // that fired or were released
 	Refusals   []admin.Refusal    // of the last 24 hours, largest first
@@ -50,14 +49,8 @@ type orgView struct {
 	Users      []userLine
 	All        int // users that match the search
 	Search     string
-	Page, Next int                      // Next: 0 if there is none
-	usedUp     map[string]time.Duration // of its limits
+	Page, Next int // Next: 0 if there is none
 	reading
-}
-
-// LimitTable returns the table of the org's limits.
-func (v orgView) LimitTable(token, back string) limitTable {
-	return limitTable{token, back, v.ID, "", "", v.Limits, v.Overrides, v.usedUp}
 }
 
 // org shows one org: its limits, what it spent, and its users.
@@ -75,24 +68,20 @@ func (c *Console) org(v *visit) error {
 	}
 	known := c.o.Snapshot()
 	view.Brakes, view.Stopped = admin.FiredBrakes(known, o.ID, c.o.Now()), known.Stops[o.ID] != nil
-	view.Overrides = v.overrides(o.ID, "")
 	view.Refusals, view.Refused = v.refusals(o.ID, "")
 	if view.Month.Known {
 		view.Models = past.month(o.ID, byModel)
 		view.Models = view.Models[:min(len(view.Models), 12)]
 	}
 	policy := c.o.Policy().Orgs[o.ID]
+	var limits []budget.Limit
 	if policy != nil {
-		view.Bound = c.bound(o)
-		var err error
-		view.Limits, err = c.standing(ctx, policy.Limits, ledger.Call{Org: o.ID}, budget.Org)
-		if err != nil {
-			return err
-		}
-		view.usedUp, err = c.usedUp(ctx, policy.Limits, view.Limits, ledger.Call{Org: o.ID})
-		if err != nil {
-			return err
-		}
+		view.Bound, limits = c.bound(o), policy.Limits
+	}
+	var err error
+	view.Table, err = v.limitTable(limitTable{Org: o.ID}, limits, budget.Org)
+	if err != nil {
+		return err
 	}
 	lines := userLines(o, past, view.Search)
 	view.All = len(lines)
@@ -213,24 +202,17 @@ type userView struct {
 	OwnPlan   string
 	Disabled  bool
 	Source    admin.Source
-	Limits    []budget.Status
+	Table     limitTable
 	Chart     *stack
 	Today     spent
 	Month     spent
 	Keys      []keyLine
-	Overrides []admin.Override
-	Entries   []ledger.Entry           // newest first
-	Refusals  []admin.Refusal          // of the last 24 hours, largest first
-	Refused   bool                     // Refusals could be read
-	Calls     []admin.RefusedCall      // the newest of Refusals
-	usedUp    map[string]time.Duration // of the limits
+	Entries   []ledger.Entry      // newest first
+	Refusals  []admin.Refusal     // of the last 24 hours, largest first
+	Refused   bool                // Refusals could be read
+	Calls     []admin.RefusedCall // the newest of Refusals
 	reading
 	Problem string // why the API did not return the keys
-}
-
-// LimitTable returns the table of the user's limits.
-func (v userView) LimitTable(token, back string) limitTable {
-	return limitTable{token, back, v.Org, v.User, v.Group, v.Limits, v.Overrides, v.usedUp}
 }
 
 // keyLine is a key as returned by the API.
@@ -252,8 +234,7 @@ func (c *Console) user(v *visit) error {
 	if o == nil || o.User(id) == nil {
 		return errNotFound
 	}
-	ctx := v.r.Context()
-	past := c.history.last(ctx, o.ID)
+	past := c.history.last(v.r.Context(), o.ID)
 	has := c.o.Tenants().Defaults.Membership(o, o.User(id), nil)
 	view := userView{
 		Org: o.ID, User: id, Group: has.Group, Plan: has.Plan, OwnGroup: o.User(id).Group, OwnPlan: o.User(id).Plan,
@@ -262,22 +243,19 @@ func (c *Console) user(v *visit) error {
 		Chart:    past.chart(stackLine{Name: id, Costs: past.costs(o.ID, id)}),
 		Today:    past.Today(o.ID, ofUser(id)), Month: past.Month(o.ID, ofUser(id)),
 	}
+	var limits []budget.Limit
 	if policy := c.o.Policy().Orgs[o.ID]; policy != nil {
-		var err error
-		view.Limits, err = c.standing(ctx, policy.LimitsFor(id, ""), ledger.Call{Org: o.ID, User: id}, budget.Org,
-			budget.UserGroup, budget.User)
-		if err != nil {
-			return err
-		}
-		view.usedUp, err = c.usedUp(ctx, policy.LimitsFor(id, ""), view.Limits, ledger.Call{Org: o.ID, User: id})
-		if err != nil {
-			return err
-		}
+		limits = policy.LimitsFor(id, "")
+	}
+	var err error
+	view.Table, err = v.limitTable(limitTable{Org: o.ID, User: id, Group: has.Group}, limits, budget.Org, budget.UserGroup,
+		budget.User)
+	if err != nil {
+		return err
 	}
 	v.keysOf(past, &view)
 	view.Refusals, view.Refused = v.refusals(o.ID, id)
 	view.Calls = v.refusedCalls(o.ID, id)
-	view.Overrides = v.overrides(o.ID, id)
 	view.Source = v.source(o.ID, id)
 	view.Entries = v.calls(asked{
 		Org: o.ID, Filter: ledger.FilterWord("user", id), Sort: "newest", From: past.From, To: c.o.Now().Add(time.Minute),

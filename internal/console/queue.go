@@ -36,7 +36,6 @@ type poolView struct {
 	AllFlows  int
 	FlowsAt   time.Time // when the flows were read; zero: not yet
 	At        time.Time // of everything else
-	Oldest    time.Time
 	Parked    []queue.Parked
 	AllParked int
 	DeadJobs  []*queue.Job
@@ -56,10 +55,6 @@ func (c *Console) queuePage(v *visit) error {
 		view := poolView{poolLine: line, At: c.o.Now(), Flows: flows[line.ID], FlowsAt: read}
 		view.AllFlows = len(view.Flows)
 		view.Flows = view.Flows[:min(shownFlows, len(view.Flows))]
-		view.Oldest, err = c.oldest(ctx, line.ID)
-		if err != nil {
-			return err
-		}
 		view.Parked, err = c.o.Queue.Parked(ctx, line.ID)
 		if err != nil {
 			return err
@@ -73,17 +68,6 @@ func (c *Console) queuePage(v *visit) error {
 		views = append(views, view)
 	}
 	return v.show("queue", "Queue", views)
-}
-
-// oldest returns when the longest waiting job of a pool was submitted; zero: none waits.
-func (c *Console) oldest(ctx context.Context, pool string) (first time.Time, err error) {
-	put, err := c.o.Queue.Oldest(ctx, pool)
-	for _, at := range put {
-		if first.IsZero() || !at.IsZero() && at.Before(first) {
-			first = at
-		}
-	}
-	return first, err
 }
 
 type jobsView struct {
