@@ -48,23 +48,15 @@ func (c *Console) batches(v *visit) error {
 	return v.show("batches", "Batches", view)
 }
 
-type batchView struct {
-	Org, User string
-	*batch.Batch
-	Live bool
-}
-
 func (c *Console) batch(v *visit) error {
 	if c.o.Batches == nil {
 		return errNotFound
 	}
-	org, user := v.r.PathValue("org"), v.r.PathValue("user")
-	b, err := c.o.Batches.Batch(v.r.Context(), org, user, v.r.PathValue("batch"))
+	b, err := c.o.Batches.Batch(v.r.Context(), v.r.PathValue("org"), v.r.PathValue("user"), v.r.PathValue("batch"))
 	if err != nil {
 		return notFound(err, batch.ErrNotFound)
 	}
-	live := slices.Contains([]batch.Status{batch.Validating, batch.InProgress, batch.Finalizing}, b.Status)
-	return v.show("batch", "Batch", batchView{org, user, b, live})
+	return v.show("batch", "Batch", b)
 }
 
 // notFound returns errNotFound if err is gone.

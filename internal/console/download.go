@@ -57,15 +57,12 @@ func (c spendPages) saveSpend(v *visit) error {
 
 // spendCSV writes a line for each group; their costs add up to the ledger exactly.
 func spendCSV(w http.ResponseWriter, s *admin.Spend) error {
-	out := escape.NewCSV(w)
 	head := []string{"from", "to"}
 	for _, by := range s.By {
 		head = append(head, strings.TrimPrefix(by, ledger.LabelPrefix))
 	}
 	head = append(head, "calls", "input_tokens", "output_tokens", "cost_usd", "cost_before_usd")
-	if err := out.Write(head); err != nil {
-		return err
-	}
+	rows := [][]string{head}
 	groups := s.Groups
 	if s.MoreGroups > 0 {
 		others := s.Others
@@ -89,12 +86,9 @@ func spendCSV(w http.ResponseWriter, s *admin.Spend) error {
 		}
 		line = append(line, strconv.FormatInt(g.Calls, 10), strconv.FormatInt(g.Input, 10), strconv.FormatInt(g.Output, 10),
 			pricing.Nano(g.Cost).Decimal(), before)
-		if err := out.Write(line); err != nil {
-			return err
-		}
+		rows = append(rows, line)
 	}
-	out.Flush()
-	return out.Error()
+	return escape.NewCSV(w).WriteAll(rows)
 }
 
 // saveCalls downloads the calls that meet the filter, as llmguard usage export writes them.

@@ -41,15 +41,7 @@ func (f *fresh[T]) load(ctx context.Context) (value T, at time.Time, err error) 
 // errUnread means that there is no value yet.
 var errUnread = errors.New("the value could not be read in time")
 
-// await is load that waits until ctx ends. Without a value it returns an error.
-func (f *fresh[T]) await(ctx context.Context) (value T, at time.Time, err error) {
-	value, at, err = f.wait(ctx)
-	if err == nil && at.IsZero() {
-		err = errUnread
-	}
-	return value, at, err
-}
-
+// wait is load that waits until ctx ends.
 func (f *fresh[T]) wait(ctx context.Context) (value T, at time.Time, err error) {
 	f.mu.Lock()
 	if f.getting == nil && time.Since(f.at) > f.life() {

@@ -73,26 +73,29 @@ func TestAnOldValueIsReadAgainBeforeItIsShown(t *testing.T) {
 // TestAPanicIsAnError: what a page reads in the background does not end the process.
 func TestAPanicIsAnError(t *testing.T) {
 	f := &fresh[int]{age: time.Second, get: func(context.Context) (int, error) { panic("a bug") }}
-	if _, at, err := f.await(t.Context()); !at.IsZero() || err == nil || !strings.Contains(err.Error(), "a bug") {
+	if _, at, err := f.wait(t.Context()); !at.IsZero() || err == nil || !strings.Contains(err.Error(), "a bug") {
 		t.Errorf("got a value of %s and %v, want none, and the panic", at, err)
 	}
 }
 
-// TestAValueThatIsNotReadInTimeIsAnError: who needs the value does not get a zero one without an error; a page that
-// shows what there is does.
-func TestAValueThatIsNotReadInTimeIsAnError(t *testing.T) {
+// TestHoursThatAreNotReadInTime: incidents are not found without them. A page shows what there is.
+func TestHoursThatAreNotReadInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fresh[*int]{age: time.Second, get: func(context.Context) (*int, error) {
-			time.Sleep(time.Minute)
-			return new(int), nil
+		c := &Console{o: Options{
+			Now: time.Now, Snapshot: func() *tenants.Snapshot { return nil },
+			Findings: func(context.Context) []diagnose.Finding { return nil },
 		}}
-		if v, at, err := f.load(t.Context()); v != nil || !at.IsZero() || err != nil {
+		c.hours = &fresh[*hourly]{age: time.Second, get: func(context.Context) (*hourly, error) {
+			time.Sleep(time.Minute)
+			return new(hourly), nil
+		}}
+		if v, at, err := c.hours.load(t.Context()); v != nil || !at.IsZero() || err != nil {
 			t.Errorf("a page: got %v of %s and %v, want no value and no error", v, at, err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if v, _, err := f.await(ctx); v != nil || err == nil {
-			t.Errorf("got %v and %v, want no value and an error", v, err)
+		if list, err := c.findIncidents(ctx); list != nil || err == nil {
+			t.Errorf("got incidents %v and %v, want an error", list, err)
 		}
 		time.Sleep(time.Hour)
 	})

@@ -22,13 +22,12 @@ import (
 
 // read reads what several kinds need.
 func (w *watch) read(ctx context.Context) error {
-	orgs := w.o.orgs()
-	var err error
-	w.hours, _, err = w.Console.hours.await(ctx)
-	if err != nil {
-		return err
+	hours, at, err := w.Console.hours.wait(ctx)
+	if err != nil || at.IsZero() {
+		return cmp.Or(err, errUnread)
 	}
-	for _, org := range orgs {
+	w.hours = hours
+	for _, org := range w.o.orgs() {
 		list, err := w.o.Budget.Refusals.List(ctx, org, w.now.Add(-time.Hour), w.now.Add(time.Hour))
 		if err != nil {
 			return err
@@ -184,7 +183,7 @@ func (w *watch) nearLimit(of userID, s *budget.Status, group string) {
 	switch s.Subject {
 	case budget.UserGroup:
 		one = w.about(of.Org+"/group:"+group+"/"+s.LimitID, "group "+group+" ("+of.Org+")")
-		one.Link, one.Facts = pathOf("orgs", of.Org), nil
+		one.Link, one.Facts, one.Acts = pathOf("orgs", of.Org), nil, nil // another of its users found it before
 		fields = append(fields, "group", group)
 	case budget.User:
 		one = w.user(of)

@@ -21,14 +21,13 @@ const perPage = 50
 
 // userLine is a user on an org's page.
 type userLine struct {
-	ID, Name string
+	ID       string
 	Disabled bool
 	Keys     int
 	Today    spent
 	Month    spent
 	Tightest *budget.Status
 	Refused  int64 // calls that were refused in the last 24 hours
-	Waited   int64 // calls that were delayed and not refused
 }
 
 type orgView struct {
@@ -102,7 +101,7 @@ func (c *Console) org(v *visit) error {
 	}
 	for _, r := range view.Refusals {
 		if i := slices.IndexFunc(lines, func(l userLine) bool { return l.ID == r.User }); i >= 0 {
-			lines[i].Refused, lines[i].Waited = lines[i].Refused+r.Refused, lines[i].Waited+r.Waited
+			lines[i].Refused += r.Refused
 		}
 	}
 	view.Refusals = view.Refusals[:min(len(view.Refusals), perPage)]
@@ -183,7 +182,7 @@ func userLines(o *settings.Org, past *span, search string) []userLine {
 			continue
 		}
 		lines = append(lines, userLine{
-			ID: u.ID, Keys: len(u.Keys), Today: past.Today(o.ID, ofUser(u.ID)),
+			ID: u.ID, Disabled: u.Disabled, Keys: len(u.Keys), Today: past.Today(o.ID, ofUser(u.ID)),
 			Month: spent{month[u.ID], complete},
 		})
 	}

@@ -158,8 +158,6 @@ func (c *Console) jobsOf(ctx context.Context, org string, f queue.Filter, after 
 type jobView struct {
 	*queue.Job
 	queue.Place
-	Live bool // not finished
-	Dead bool // replayable
 }
 
 // job shows one job without its request and response, which belong to the user.
@@ -169,7 +167,7 @@ func (c *Console) job(v *visit) error {
 	if err != nil {
 		return notFound(err, queue.ErrNotFound)
 	}
-	view := jobView{Job: j, Live: j.Finished.IsZero(), Dead: j.State == queue.Failed && j.Replay == ""}
+	view := jobView{Job: j}
 	if j.State == queue.Queued {
 		view.Place, err = c.o.Queue.Place(ctx, guard.Rooms{Policy: c.o.Policy(), Store: c.o.Budget}, j)
 		if err != nil {

@@ -22,7 +22,7 @@ type runsView struct {
 // runLine is a run as the API returns it.
 type runLine struct {
 	guard.RunView
-	Depth   int // in the tree of runs
+	Depth   int // in the tree of runs, at most mostDepth
 	Expires time.Time
 	Open    bool
 	Calls   string // address of its calls
@@ -61,6 +61,9 @@ func (c *Console) runList(v *visit) error {
 	return v.show("runs", "Runs", view)
 }
 
+// mostDepth is the last level that the style sheet indents.
+const mostDepth = 4
+
 func burned(r *guard.RunView) int64 { return nanoOf(r.Spent) + nanoOf(r.Held) }
 
 // runTree lists runs below the run that gave them their budget, those with the highest cost first.
@@ -73,7 +76,7 @@ type runTree struct {
 func (t *runTree) add(parent string, depth int) {
 	for _, r := range t.within[parent] {
 		t.lines = append(t.lines, runLine{
-			RunView: *r, Depth: depth, Expires: time.Unix(r.Expires, 0), Open: r.Ended == nil && r.Status != "expired",
+			RunView: *r, Depth: min(depth, mostDepth), Expires: time.Unix(r.Expires, 0), Open: r.Ended == nil && r.Status != "expired",
 			Calls: t.callsOf(r),
 		})
 		t.add(r.ID, depth+1)
@@ -101,14 +104,3 @@ func nanoOf(usd string) int64 {
 	}
 	return int64(n)
 }
-
-// Titled returns the name of the run, otherwise its id.
-func (r runLine) Titled() string {
-	if r.Name != nil {
-		return *r.Name
-	}
-	return r.ID
-}
-
-// Indent returns how far the line is indented, as the levels of the style sheet.
-func (r runLine) Indent() int { return min(r.Depth, 4) }
