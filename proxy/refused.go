@@ -88,5 +88,8 @@ func (x *request) outlast(job *queue.Job, at queue.Place) {
 		c.Cause = at.Cause
 		c.Wait = max(at.ETA, 0)
 	}
+	if x.wait != nil && x.wait.Cause == c.Cause {
+		c.Metric, c.Needed, c.Left = x.wait.Metric, x.wait.Needed, x.wait.Left
+	}
 	x.outlasted = &c
 }

@@ -170,6 +170,9 @@ func TestRefusalsByCause(t *testing.T) {
 			if got.Cause != c.cause || got.Status != c.status || got.User != "alice" || got.Key != "k1" || got.Waited {
 				t.Errorf("got %+v, want alice's call with status %d, refused by %s", got, c.status, c.cause)
 			}
+			if c.cause.Kind() == budget.CauseLimit && (got.Needed == 0 || got.Metric == "") {
+				t.Errorf("got %+v, want what the call needed of the limit", got)
+			}
 			if list := r.refusals(); len(list) != 1 {
 				t.Errorf("got counts %+v, want one", list)
 			}

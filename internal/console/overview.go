@@ -67,7 +67,13 @@ func (c *Console) overview(v *visit) error {
 	slices.SortStableFunc(view.Orgs, func(a, b orgLine) int {
 		return cmp.Or(cmp.Compare(b.Today.Cost, a.Today.Cost), cmp.Compare(b.Month.Cost, a.Month.Cost))
 	})
-	view.Hours, view.Days = c.byHour(ctx, view.Orgs), past.byDay(view.Orgs)
+	hours, read, _ := c.hours.load(ctx)
+	if read.IsZero() {
+		view.Missing++
+	} else {
+		view.Hours = hours.chart(view.Orgs)
+	}
+	view.Days = past.byDay(view.Orgs)
 	if view.Today.Known {
 		view.TopUsers = topUsers(past, ids, 10)
 	}
@@ -136,12 +142,8 @@ func (c *Console) standing(ctx context.Context, limits []budget.Limit, call ledg
 	return c.o.Budget.Peek(ctx, asked, call)
 }
 
-// byHour draws the last hours of the orgs; nil if they were not read yet, or nothing was spent.
-func (c *Console) byHour(ctx context.Context, orgs []orgLine) *stack {
-	h, at, _ := c.hours.load(ctx)
-	if at.IsZero() {
-		return nil
-	}
+// chart draws the last hours of the orgs; nil if nothing was spent.
+func (h *hourly) chart(orgs []orgLine) *stack {
 	var lines []stackLine
 	for _, o := range orgs {
 		line := stackLine{Name: o.Name, Link: pathOf("orgs", o.ID), Costs: make([]spent, lastHours)}

@@ -58,29 +58,25 @@ type stackAxis struct {
 // newStack draws the first lines, and all others as one; nil if nothing was spent.
 func newStack(id, title string, axis stackAxis, lines []stackLine) *stack {
 	k := &stack{ID: id, lines: merged(lines), axis: axis, Text: title}
-	most := pricing.Nano(0)
-	for i := range k.steps() {
-		sum := pricing.Nano(0)
-		for _, l := range k.lines {
-			sum += max(l.Costs[i].Cost, 0)
+	sums := make([]pricing.Nano, k.steps())
+	for i, l := range k.lines {
+		name := stackName{i, l.Name, l.Link, 0}
+		for at, s := range l.Costs {
+			name.Cost += s.Cost
+			sums[at] += max(s.Cost, 0)
 		}
-		most = max(most, sum)
+		k.Legend = append(k.Legend, name)
 	}
+	most := slices.Max(append(sums, 0))
 	if most == 0 {
 		return nil
 	}
 	d, f := &figures.Drawing{}, figures.Frame{Right: 1000, Height: 200, N: k.steps()}
 	for _, v := range f.Scale(float64(most)) {
 		d.Rule(0, f.Y(v), f.Right, f.Y(v), "grid")
-		k.Marks = append([]string{figures.USD(pricing.Nano(math.Round(v)))}, k.Marks...)
+		k.Marks = append(k.Marks, figures.USD(pricing.Nano(math.Round(v))))
 	}
-	for i, l := range k.lines {
-		all := pricing.Nano(0)
-		for _, s := range l.Costs {
-			all += s.Cost
-		}
-		k.Legend = append(k.Legend, stackName{i, l.Name, l.Link, all})
-	}
+	slices.Reverse(k.Marks)
 	for i := range k.steps() {
 		k.step(d, f, i)
 	}
