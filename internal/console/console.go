@@ -38,7 +38,8 @@ const Path = "/console/"
 //go:embed assets templates
 var files embed.FS
 
-// Options configure a Console. Batches, TrustedProxies, Simulate, Redis, Log and Now may be nil; the others are required.
+// Options configure a Console. Batches, TrustedProxies, Simulate, Redis, Log and Now may be nil; the others are
+// required.
 type Options struct {
 	// API is the handler of the admin API, with its full paths.
 	API http.Handler

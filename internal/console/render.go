@@ -65,8 +65,9 @@ func (p *pages) functions() template.FuncMap {
 	return template.FuncMap{
 		"usd": figures.USD, "count": figures.Count, "amount": amount, "bar": barOf, "span": figures.Span,
 		"path":  pathOf,
-		"exact": exact, "plural": figures.Plural, "callsOf": func(s spent) string { return s.show(figures.Plural(s.Calls, "call")) },
-		"plain": plain, "sum": func(a, b int64) int64 { return a + b }, "fromUSD": nanoOf,
+		"exact": exact, "plural": figures.Plural,
+		"callsOf": func(s spent) string { return s.show(figures.Plural(s.Calls, "call")) },
+		"plain":   plain, "sum": func(a, b int64) int64 { return a + b }, "fromUSD": nanoOf,
 		"stampOf": figures.Minute, "of": figures.Share,
 		"ago": func(t time.Time) string {
 			if t.IsZero() {

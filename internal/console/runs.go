@@ -76,8 +76,8 @@ type runTree struct {
 func (t *runTree) add(parent string, depth int) {
 	for _, r := range t.within[parent] {
 		t.lines = append(t.lines, runLine{
-			RunView: *r, Depth: min(depth, mostDepth), Expires: time.Unix(r.Expires, 0), Open: r.Ended == nil && r.Status != "expired",
-			Calls: t.callsOf(r),
+			RunView: *r, Depth: min(depth, mostDepth), Expires: time.Unix(r.Expires, 0),
+			Open: r.Ended == nil && r.Status != "expired", Calls: t.callsOf(r),
 		})
 		t.add(r.ID, depth+1)
 	}

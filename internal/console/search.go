@@ -55,7 +55,8 @@ func (c *Console) search(v *visit) error {
 		return v.show("search", "Search", view)
 	}
 	var why explained
-	if status, _ := v.ask(v.r.Context(), http.MethodGet, "/why/"+url.PathEscape(text), nil, &why); status == http.StatusOK {
+	status, _ := v.ask(v.r.Context(), http.MethodGet, "/why/"+url.PathEscape(text), nil, &why)
+	if status == http.StatusOK {
 		if link := why.link(); link != "" {
 			http.Redirect(v.w, v.r, link, http.StatusSeeOther)
 			return nil
