@@ -22,6 +22,7 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -83,7 +84,7 @@ func benchConsole(b *testing.B) *Console {
 		{ID: "org-hour", Subject: budget.Org, Metric: budget.Cost, Shape: window(1e15)},
 		{ID: "user-hour", Subject: budget.User, Metric: budget.Cost, Shape: window(2e9)},
 	}
-	policy := &guard.Policy{Orgs: map[string]*guard.Org{"acme": {Org: settings.Org{ID: "acme"}, Limits: limits}}}
+	policy := &guard.Policy{Providers: &providers.Set{}, Orgs: map[string]*guard.Org{"acme": {Org: settings.Org{ID: "acme"}, Limits: limits}}}
 	fill(b, rdb, books, q, limits)
 	api := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"data":[]}`)) })
 	c, err := New(Options{
