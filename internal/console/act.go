@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/figures"
+	"github.com/llmguard/llmguard/pricing"
 )
 
 // actionOf returns the page of the table of operations with a name.
@@ -172,13 +173,23 @@ func (a *action) do() (done, error) {
 			case time.Time:
 				return figures.Minute(value)
 			default:
-				return fmt.Sprint(value)
+				return shortMoney(fmt.Sprint(value))
 			}
 		}
 		return a.field(name)
 	})
 	secret, _ := answer[a.page.Secret].(string)
 	return done{Text: text, Secret: secret}, err
+}
+
+// shortMoney shortens an amount with nine decimals, as the API writes money, and leaves other texts as they are.
+func shortMoney(text string) string {
+	_, decimals, _ := strings.Cut(text, ".")
+	n, err := pricing.ParseUSD(text)
+	if err != nil || len(decimals) != 9 {
+		return text
+	}
+	return strings.TrimPrefix(figures.USD(n), "$")
 }
 
 // asked returns the value of an input that was entered; "" leaves it out.

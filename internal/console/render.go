@@ -87,7 +87,7 @@ func (p *pages) functions() template.FuncMap {
 		"percent":     func(share float64) int { return int(100*share + 0.5) },
 		"limitAmount": limitAmount, "act": newForm, "pager": newPager, "userPath": userPath, "formTime": formTime,
 		"lines": linesOf, "boundFix": guard.BoundFix,
-		"sentence": func(text string) string { return strings.ToUpper(text[:1]) + text[1:] },
+		"sentence": titleOf,
 		"money": func(s spent) string {
 			return s.show(figures.USD(s.Cost))
 		}, "calls": func(s spent) string { return s.show(figures.Count(s.Calls)) },

@@ -14,11 +14,13 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// ranges are the periods to choose from, with the steps of their charts.
-var ranges = []struct {
+type period struct {
 	Name       string
 	Step, Span time.Duration
-}{
+}
+
+// ranges are the periods to choose from, with the steps of their charts.
+var ranges = []period{
 	{"1h", time.Minute, time.Hour},
 	{"24h", time.Hour, 24 * time.Hour},
 	{"7d", 24 * time.Hour, 7 * 24 * time.Hour},
@@ -71,13 +73,7 @@ func (c spendPages) askedOf(r *http.Request, path string) asked {
 		a.From, a.To = from, to
 		return a
 	}
-	i := slices.IndexFunc(ranges, func(one struct {
-		Name       string
-		Step, Span time.Duration
-	},
-	) bool {
-		return one.Name == a.Range
-	})
+	i := slices.IndexFunc(ranges, func(p period) bool { return p.Name == a.Range })
 	if i < 0 {
 		i, a.Range = 1, usualRange
 	}
