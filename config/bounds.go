@@ -108,6 +108,9 @@ func (m *mistakes) combined(path string, section reflect.Value, f field) {
 
 // bounded checks a value against its range.
 func (m *mistakes) bounded(path string, v reflect.Value, f field) {
+	if m.broken(path) {
+		return
+	}
 	switch secret := f.Type == reflect.TypeFor[Secret](); {
 	case f.Type.Kind() == reflect.Slice && f.Required && v.Len() == 0 && m.given(path):
 		m.failAt(path, "is empty; at least one is needed%s", f.why)

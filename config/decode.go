@@ -92,6 +92,10 @@ func (d *document) resolve(path string, n ast.Node) (ast.Node, bool) {
 		case *ast.AnchorNode:
 			n = t.Value
 		case *ast.TagNode:
+			if tag := t.GetToken().Value; !strings.HasPrefix(tag, "!!") {
+				d.mistakes.fail(markOf(t), path, "the tag %s is not supported; write ${NAME} for an environment variable", tag)
+				return nil, false
+			}
 			n = t.Value
 		case *ast.AliasNode:
 			target, ok := d.anchors[t.Value.GetToken().Value]
@@ -162,6 +166,10 @@ func (d *document) each(path string, n ast.Node, fn func(i int, name string, pai
 // section decodes a mapping into a struct.
 func (d *document) section(path string, n ast.Node, v reflect.Value) {
 	fields := fieldsOf(v.Type())
+	if text, ok := n.(*ast.StringNode); ok {
+		d.mistakes.fail(markOf(n), path, `expected "name: value" lines, got %s%s`, describe(n), asSection(text.Value, v.Type()))
+		return
+	}
 	ok := d.each(path, n, func(i int, name string, pair *ast.MappingValueNode) {
 		at := slices.IndexFunc(fields, func(f field) bool { return f.Name == name })
 		if at < 0 {
@@ -202,6 +210,21 @@ func (d *document) section(path string, n ast.Node, v reflect.Value) {
 	}
 }
 
+// asSection returns the end of an error about a text where fields belong: the field that it was meant for.
+func asSection(text string, section reflect.Type) string {
+	field := nameOf(section)
+	if section == reflect.TypeFor[Redis]() {
+		field = map[bool]string{true: "url", false: "addresses"}[strings.Contains(text, "://")]
+	}
+	switch field {
+	case "":
+		return ""
+	case "addresses":
+		return fmt.Sprintf("; write {addresses: [%q]}", text)
+	}
+	return fmt.Sprintf("; write {%s: %s}", field, mask(strconv.Quote(text)))
+}
+
 // placeOf returns the place of a pair in errors: its value if that is on the same line as the name,
 // else the name.
 func placeOf(pair *ast.MappingValueNode) mark {
@@ -223,7 +246,7 @@ func (d *document) list(path string, n ast.Node, v reflect.Value, f field) {
 	}
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
-		d.mistakes.fail(markOf(n), path, `expected a list, got %s; begin each element with "- "`, describe(n))
+		d.mistakes.fail(markOf(n), path, "expected a list, got %s; %s", describe(n), asList(n, v.Type().Elem()))
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values)))
@@ -235,6 +258,33 @@ func (d *document) list(path string, n ast.Node, v reflect.Value, f field) {
 		}
 		d.value(inner, element, v.Index(i), f)
 	}
+}
+
+// asList describes how what is not a list is written as one.
+func asList(n ast.Node, element reflect.Type) string {
+	if text, ok := n.(*ast.StringNode); ok && !settings.IsSection(element) && !strings.ContainsAny(text.Value, ",[]{}") {
+		return "write [" + mask(strconv.Quote(text.Value)) + "]"
+	}
+	pairs, _ := entries(n)
+	if id := nameOf(element); id != "" && len(pairs) > 0 {
+		if _, named := entries(pairs[0].Value); named {
+			return fmt.Sprintf(`write "- %s: %[2]s" instead of "%[2]s:"`, id, pairs[0].Key.GetToken().Value)
+		}
+	}
+	return `begin each element with "- "`
+}
+
+// nameOf returns the field by which elements of a list are named, such as id; "" if they have no names.
+func nameOf(element reflect.Type) string {
+	if !settings.IsSection(element) {
+		return ""
+	}
+	for _, f := range fieldsOf(element) {
+		if f.Required && (f.Name == "id" || f.Name == "name") {
+			return f.Name
+		}
+	}
+	return ""
 }
 
 // subject decodes the subject of a limit: a name, or a list of names.
@@ -327,7 +377,8 @@ func (d *document) text(path string, n ast.Node, v reflect.Value, f field) (stri
 		case secret:
 			d.mistakes.fail(markOf(n), path, "expected text; put the value in quotes")
 			return "", false
-		case v.Kind() == reflect.String && !slices.Contains([]string{"id", "address", "label"}, f.Kind):
+		case v.Kind() == reflect.String && len(f.Enum) == 0 &&
+			!slices.Contains([]string{"id", "address", "label"}, f.Kind):
 			d.mistakes.fail(markOf(n), path, "expected text, got %s; put it in quotes: %q", describe(n), text)
 			return "", false
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
@@ -24,6 +25,7 @@ var kinds = map[string]func(text string) error{
 	"label source": checkLabelSource,
 	"labels":       checkAgentsWord,
 	"pattern":      checkPattern,
+	"credential":   checkCredential,
 	"endpoint":     oneOf("endpoint", endpoints),
 	"dialect":      checkDialect,
 	"event":        oneOf("event", eventTypes),
@@ -76,9 +78,9 @@ func checkDialect(text string) error {
 
 // checkPattern refuses what is neither a name nor a pattern.
 func checkPattern(text string) error {
-	if strings.ContainsAny(text, " \t?[]{}()|^$\\") || strings.Contains(text, ".*.") {
-		return fmt.Errorf("expected a name or a pattern with * for any characters, got %s; regular expressions are not "+
-			"supported", quote(text))
+	if strings.ContainsAny(text, " ,\t?[]{}()|^$\\") || strings.Contains(text, ".*.") {
+		return fmt.Errorf("expected one name, or a pattern with * for any characters, got %s; write several as a list, and "+
+			"no regular expressions", quote(text))
 	}
 	return nil
 }
@@ -211,6 +213,26 @@ func checkRedisPrefix(prefix string) error {
 	case strings.HasPrefix(prefix, "lg:"), strings.HasPrefix(prefix, "asynq:"):
 		return errors.New("cannot begin with lg: or asynq:, as keys of deployments without a prefix do; choose another, " +
 			"such as `staging:`")
+	}
+	return nil
+}
+
+// placeholder is a credential that was to be replaced by another text: {{KEY}}, %KEY%, env:KEY, KEY_NAME, /path, sk-...
+var placeholder = regexp.MustCompile(`^(\{\{.*\}\}|<.*>|%\w+%|\$\(.*\)|\$[A-Za-z_]\w*|env:.*|os\.environ.*|@?/.*|` +
+	`[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|(?i:your|my|insert)[-_ ].*|.*\.\.\.)$`)
+
+// checkCredential checks the text of a provider's key. Its errors do not repeat the text.
+func checkCredential(text string) error {
+	switch {
+	case strings.ContainsAny(text, "\"'`“”‘’"):
+		return errors.New("contains quotes; remove them, also in the environment: docker --env-file keeps them")
+	case placeholder.MatchString(text):
+		return errors.New("is a placeholder; write ${NAME} for an environment variable, file:/run/secrets/NAME for a file, " +
+			"or the key itself")
+	case strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return errors.New("contains a space, or a character that no key has; write the key alone, without Bearer")
+	case keys.Looks(text):
+		return errors.New("is a key of llmguard; write the one that the provider gave you")
 	}
 	return nil
 }

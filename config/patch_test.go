@@ -79,7 +79,7 @@ func TestPatchLimit(t *testing.T) {
 		t.Errorf("got %+v, %v", limit, err)
 	}
 	err = Patch(&limit, []byte(`{"amount": 5.5}`))
-	if want := `amount: expected money such as "$5.25" or a whole number, got "5.5"; money needs a $`; err == nil || err.Error() != want {
+	if want := `amount: expected money such as "$5.25" or a whole number such as 1500, 150k or 2M, got "5.5"; did you mean "$5.5"?`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	err = Patch(&limit, []byte(`{"bucket": {"refill": "$1/h"}}`))

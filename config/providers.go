@@ -25,7 +25,7 @@ type Provider struct {
 	// For Azure it is the resource only: https://NAME.openai.azure.com.
 	BaseURL string `yaml:"base_url,required" kind:"base URL"`
 	// APIKey is sent as its kind needs it. Leave it out for servers without keys.
-	APIKey Secret `yaml:"api_key"`
+	APIKey Secret `yaml:"api_key" kind:"credential"`
 	// Organization and Project are sent as openai-organization and openai-project.
 	Organization string `yaml:"organization"`
 	Project      string `yaml:"project"`

@@ -25,7 +25,7 @@ func (d *document) raw(path string, parent ast.Node, i int, pair *ast.MappingVal
 	case value.Type() == ast.NullType:
 		return Raw{}
 	case f.Kind == "list" && !isList, f.Kind == "mapping" && !isMap:
-		d.mistakes.fail(markOf(value), path, "expected a %s, got %s", f.Kind, describe(value))
+		d.mistakes.fail(markOf(value), path, "expected a %s, got %s%s", f.Kind, describe(value), priceForm(path))
 		return Raw{}
 	}
 	d.mistakes.markElements(path, value)
@@ -112,7 +112,16 @@ func (m *mistakes) failRaw(path string, raw Raw, err error) {
 	}
 	at := markOfToken(ye.GetToken())
 	at.line += raw.Line - 1
-	m.fail(at, path, "%s", ye.GetMessage())
+	m.fail(at, path, "%s%s", ye.GetMessage(), priceForm(path))
+}
+
+// priceForm returns the end of errors in the form of prices.
+func priceForm(path string) string {
+	form := "prices: [{input: 2.5, output: 10}]"
+	if !strings.HasPrefix(path, "unknown_model_price") {
+		form = "[{model: NAME, " + form + "}]"
+	}
+	return "; expected " + form + ", in USD per million tokens"
 }
 
 func plain(err error) string {

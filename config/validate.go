@@ -113,7 +113,9 @@ func checkRedis(m *mistakes, r Redis) {
 		if strings.HasPrefix(addr, "/") && r.Mode == "single" {
 			continue // a unix socket
 		}
-		if err := checkHostPort(addr); err != nil {
+		if strings.Contains(addr, "://") {
+			m.failAt(element("redis.addresses", i), "expected host:port; write a URL as redis.url")
+		} else if err := checkHostPort(addr); err != nil {
 			m.failAt(element("redis.addresses", i), "%s", err)
 		}
 	}
@@ -137,10 +139,19 @@ func checkRedisURL(m *mistakes, r Redis) {
 	}
 	u, err := url.Parse(r.URL.Reveal())
 	if err != nil || !slices.Contains([]string{"redis", "rediss", "unix"}, u.Scheme) || u.Host == "" && u.Path == "" {
-		m.failAt("redis.url", "expected redis://user:password@host:6379/0, rediss://... or unix:///path")
+		m.failAt("redis.url", "expected redis://user:password@host:6379/0, rediss://... or unix:///path%s", passwordHint(r))
 	} else if db := strings.Trim(u.Path, "/"); u.Scheme != "unix" && strings.Trim(db, "0123456789") != "" {
-		m.failAt("redis.url", "the database after the host is a number, got %s; for a name, set redis.prefix", quote(db))
+		m.failAt("redis.url", "the database after the host is a number, got %s; for a name, set redis.prefix%s", quote(db),
+			passwordHint(r))
 	}
+}
+
+// passwordHint explains how characters are written in the password of a URL.
+func passwordHint(r Redis) string {
+	if !strings.Contains(r.URL.Reveal(), "@") {
+		return ""
+	}
+	return ". In a password write @ as %40, / as %2F, # as %23 and % as %25, or use addresses and password instead of url"
 }
 
 func checkPeppers(m *mistakes, peppers []Pepper) {
@@ -168,7 +179,7 @@ func (m *mistakes) unique(seen names, path, name string) {
 
 // refer records an error when name is not one of the known ones.
 func (m *mistakes) refer(path, what, name string, known []string) {
-	if hint := didYouMean(name, known); !slices.Contains(known, name) {
+	if hint := didYouMean(name, known); !slices.Contains(known, name) && !m.broken(path) {
 		m.failAt(path, "there is no %s %q%s", what, name, cmp.Or(hint, "; none is defined, add it under "+what+"s"))
 	}
 }

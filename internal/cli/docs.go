@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 func docsCommand() *cobra.Command {
@@ -83,7 +84,7 @@ func docsPage(pages, args []string) (string, error) {
 		return page, nil
 	}
 	err := fmt.Sprintf("there is no page %q", file)
-	if near := nearest(strings.TrimPrefix(name, "/"), docsNames(pages)); len(near) > 0 {
+	if near := settings.Near(strings.TrimPrefix(name, "/"), docsNames(pages)); len(near) > 0 {
 		return "", misused("%s; did you mean %s?", err, strings.Join(near, ", "))
 	}
 	return "", misused("%s; `llmguard docs` without a page opens the list", err)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -260,21 +259,6 @@ func TestPricesErrors(t *testing.T) {
 		if out != "" {
 			t.Errorf("prices %s wrote %q besides the error", e.args, out)
 		}
-	}
-}
-
-func TestDidYouMeanPrefersTheNearest(t *testing.T) {
-	names := []string{"gpt-4o", "gpt-4o-mini", "o3-mini", "claude-sonnet-4-5"}
-	for typed, want := range map[string]string{
-		"gpt-4o-mnii": "gpt-4o-mini", "GPT4o": "gpt-4o", "claude-sonnet-4.5": "claude-sonnet-4-5", "o3mini": "o3-mini",
-	} {
-		best := slices.MaxFunc(names, func(a, b string) int { return likeness(typed, a) - likeness(typed, b) })
-		if best != want {
-			t.Errorf("%s is taken for %s", typed, best)
-		}
-	}
-	if likeness("x", "xy") != 0 || likeness("", "") != 0 {
-		t.Error("names of one letter are like nothing")
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // begun marks a command that has started working. An error before that is a usage error.
@@ -114,7 +114,7 @@ func knownCommand() cobra.PositionalArgs {
 		if len(args) == 0 {
 			return nil
 		}
-		near := nearest(args[0], commandNames(c))
+		near := settings.Near(args[0], commandNames(c))
 		text := fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath())
 		if len(near) > 0 {
 			return fmt.Errorf("%s; did you mean %s?", text, strings.Join(near, ", "))
@@ -148,20 +148,9 @@ func nearFlag(c *cobra.Command, err error) error {
 			names = append(names, f.Name)
 		}
 	})
-	near := nearest(unknown.GetSpecifiedName(), names)
+	near := settings.Near(unknown.GetSpecifiedName(), names)
 	if len(near) == 0 {
 		return fmt.Errorf("%w; list flags with `%s --help`", err, c.CommandPath())
 	}
 	return fmt.Errorf("%w; did you mean --%s?", err, strings.Join(near, " or --"))
-}
-
-// nearest returns at most three names within two edits of a word.
-func nearest(word string, names []string) []string {
-	off := map[string]int{}
-	near := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		off[name] = config.Distance(word, name)
-		return off[name] > 2 || 2*off[name] > len(name) || off[name] == 2 && len(word) < 4
-	})
-	slices.SortStableFunc(near, func(a, b string) int { return off[a] - off[b] })
-	return near[:min(3, len(near))]
 }

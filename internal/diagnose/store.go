@@ -35,7 +35,7 @@ func AskRedis(ctx context.Context, rdb redisconn.DB, r *Report) *Server {
 		if denies(err) {
 			what = fmt.Sprintf("redis does not allow INFO, which shows memory and failovers: %v", err)
 		}
-		r.Add(Error, what, awayFix(err))
+		r.Add(Error, what, RedisFix(err))
 		return nil
 	}
 	return server(ctx, rdb, parseInfo(info))
@@ -54,8 +54,8 @@ func denies(err error) bool {
 	return strings.HasPrefix(text, "NOPERM") || strings.HasPrefix(text, "ERR unknown command")
 }
 
-// awayFix returns the fix for a Redis that does not respond.
-func awayFix(err error) string {
+// RedisFix returns what to do about an error of connecting to Redis.
+func RedisFix(err error) string {
 	switch text := err.Error(); {
 	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"):
 		return "Set redis.password (and redis.username) to what the server expects."
@@ -65,10 +65,18 @@ func awayFix(err error) string {
 		return "Check that it is running there: run `redis-cli -h HOST -p PORT ping` on this machine."
 	case strings.Contains(text, "no such host"):
 		return "Check the host name and the DNS settings of this machine."
-	case strings.Contains(text, "certificate"), strings.Contains(text, "tls"), strings.Contains(text, "EOF"):
-		return "Check whether the server uses TLS, and set redis.tls to match."
+	case strings.Contains(text, "certificate"):
+		return "Set redis.tls.ca_file to the authority that signed the server's certificate, and redis.tls.server_name if the " +
+			"certificate has another name."
+	case strings.Contains(text, "DB index"):
+		return "Set redis.db, or the number at the end of redis.url, to a database that the server has, such as 0."
+	case strings.Contains(text, "cluster support disabled"), strings.Contains(text, "'sentinel'"):
+		return "Set redis.mode: single, or redis.addresses to the servers of that mode (Sentinel's port is 26379)."
+	case strings.Contains(text, "HTTP/"):
+		return "Another service listens there. Set redis.addresses to the port of Redis, usually 6379."
 	}
-	return "Check that it is running and that this machine can reach it."
+	return "Check that it is running and that this machine can reach it. If the server uses TLS, set redis.tls.enabled or " +
+		"rediss://; if it does not, leave them out."
 }
 
 // Condition checks for what makes a store slow or fragile. deadline is how long a call waits
@@ -135,7 +143,7 @@ func (s *Server) latency(ctx context.Context, r *Report, deadline time.Duration)
 	middle, most, err := pings(ctx, s.rdb)
 	switch {
 	case err != nil:
-		r.Add(Error, fmt.Sprintf("redis does not answer: %v", err), awayFix(err))
+		r.Add(Error, fmt.Sprintf("redis does not answer: %v", err), RedisFix(err))
 	case middle > deadline/2:
 		r.Add(Error, fmt.Sprintf("redis takes %s to answer: each call makes two requests, and is refused if one takes "+
 			"longer than store.deadline (%s)", middle, deadline), closer)

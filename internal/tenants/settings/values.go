@@ -1,9 +1,11 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -80,7 +82,11 @@ func ParseCount(text string) (int64, error) {
 		return 0, fmt.Errorf("expected a whole number, got %s; write this percentage without its sign: %s",
 			Quote(text), strings.TrimSpace(strings.TrimSuffix(text, "%")))
 	case err != nil, digits[0] == '+', digits[0] == '0' && n != 0:
-		return 0, fmt.Errorf("%w, got %s", errNoCount, Quote(text))
+		hint := ""
+		if plain := plainNumber(text); plain != "" && !strings.Contains(plain, ".") {
+			hint = "; did you mean " + plain + "?"
+		}
+		return 0, fmt.Errorf("%w, got %s%s", errNoCount, Quote(text), hint)
 	case n < 0:
 		return 0, fmt.Errorf("%s is negative", text)
 	}
@@ -89,7 +95,7 @@ func ParseCount(text string) (int64, error) {
 
 // ParseDuration parses Go durations with an optional number of days in front.
 func ParseDuration(text string) (time.Duration, error) {
-	wrong := fmt.Errorf("expected a duration such as 30s, 5m, 1h or 1d, got %s", Quote(text))
+	wrong := fmt.Errorf("expected a duration such as 30s, 5m, 1h or 1d, got %s%s", Quote(text), durationHint(text))
 	var total time.Duration
 	rest := text
 	if days, after, ok := strings.Cut(text, "d"); ok {
@@ -105,9 +111,6 @@ func ParseDuration(text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(rest)
 	if err != nil || rest[0] == '+' || rest[0] == '-' && total > 0 {
-		if n, err := strconv.ParseUint(text, 10, 32); err == nil && n > 0 {
-			return 0, fmt.Errorf("%w; a number alone has no unit, did you mean %ds?", wrong, n)
-		}
 		return 0, wrong
 	}
 	if d < 0 {
@@ -120,30 +123,55 @@ func ParseDuration(text string) (time.Duration, error) {
 	return total, nil
 }
 
+// spelled is a duration as people write it: 1 hour, 90min, weekly, 1M.
+var spelled = regexp.MustCompile(`^(?i:(\d*)\s*(s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?)?|h(?:(?:ou)?rs?|ourly)?|d(?:ays?|aily)?|` +
+	`w(?:ee)?k(?:s|ly)?|w|mo(?:nth)?(?:s|ly)?|y(?:ea)?r(?:s|ly)?|y))$`)
+
+// durationHint returns the end of an error about a duration: how it is written.
+func durationHint(text string) string {
+	parts := spelled.FindStringSubmatch(strings.TrimSpace(text))
+	if parts == nil {
+		if number := strings.TrimLeft(text, "smhd0123456789."); number != "" || text == "" || strings.HasSuffix(text, "d") {
+			return ""
+		}
+		return "; a number alone has no unit, did you mean " + text + "s?"
+	}
+	n, err := strconv.ParseUint(cmp.Or(parts[1], "1"), 10, 16)
+	unit := strings.ToLower(parts[2])
+	switch {
+	case err != nil:
+		return "; it is too long"
+	case parts[2] == "M", strings.HasPrefix(unit, "mo"):
+		return fmt.Sprintf("; did you mean %dd, or calendar: month?", n*30)
+	case unit[0] == 'w':
+		return fmt.Sprintf("; did you mean %dd?", n*7)
+	case unit[0] == 'y':
+		return fmt.Sprintf("; did you mean %dd, or calendar: year?", n*365)
+	}
+	return fmt.Sprintf("; did you mean %d%c?", n, unit[0])
+}
+
 // ParseQuantity parses an amount of money, marked by $ or USD, or a count.
 func ParseQuantity(text string) (Quantity, error) {
+	if strings.HasPrefix(strings.TrimLeft(text, "$ "), "-") {
+		return Quantity{}, errNothing
+	}
 	if !strings.HasPrefix(text, "$") && !strings.HasSuffix(strings.ToUpper(text), "USD") {
 		n, err := ParseCount(text)
 		switch {
-		case err != nil && strings.HasPrefix(text, "-$"):
-			return Quantity{}, fmt.Errorf("%s is negative", text)
-		case err != nil && (strings.ContainsAny(text, "$€") || strings.Contains(strings.ToLower(text), "dollar")):
-			return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s; put the $ before the number`, Quote(text))
-		case err != nil && strings.ContainsAny(text, ".,"):
-			return Quantity{}, fmt.Errorf(`expected money such as "$5.25" or a whole number, got %s; money needs a $`, Quote(text))
 		case errors.Is(err, errNoCount):
-			return Quantity{}, fmt.Errorf(`expected money such as "$5" or a whole number such as 1500, 150k or 2M, got %s`, Quote(text))
-		}
-		if err == nil && n == 0 {
+			err = fmt.Errorf(`expected money such as "$5.25" or a whole number such as 1500, 150k or 2M, got %s%s`, Quote(text),
+				quantityHint(text))
+		case err == nil && n == 0:
 			err = errNothing
 		}
 		return Quantity{N: n}, err
 	}
 	nano, err := pricing.ParseUSD(text)
-	switch reason := errors.Unwrap(err); {
-	case reason != nil && strings.Contains(text, ","):
-		return Quantity{}, fmt.Errorf(
-			`expected money such as "$5" or "$0.25", got %s; put a point before cents, and no comma between thousands`, Quote(text))
+	reason := errors.Unwrap(err)
+	switch hint := quantityHint(text); {
+	case reason != nil && hint != "":
+		return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s%s`, Quote(text), hint)
 	case reason != nil:
 		return Quantity{}, fmt.Errorf(`expected money such as "$5" or "$0.25", got %s: %w`, Quote(text), reason)
 	case err != nil:
@@ -152,6 +180,52 @@ func ParseQuantity(text string) (Quantity, error) {
 		return Quantity{}, errNothing
 	}
 	return Quantity{N: int64(nano), Money: true}, nil
+}
+
+// otherCurrency is the mark of an amount that is not in dollars.
+var otherCurrency = regexp.MustCompile(`(?i)[€£¥₹]|\b(eur|euros?|gbp|chf|cny|inr|jpy|cents?)\b`)
+
+// quantityHint returns the end of an error about an amount: how it is written.
+func quantityHint(text string) string {
+	plain := plainNumber(text)
+	before, per, isRate := strings.Cut(text, "/")
+	switch {
+	case strings.EqualFold(text, "unlimited"), strings.EqualFold(text, "none"), strings.Contains(strings.ToLower(text), "inf"):
+		return "; to disable a limit, set mode: off"
+	case otherCurrency.MatchString(text):
+		return "; amounts are in US dollars"
+	case isRate:
+		return fmt.Sprintf("; write %s: window or calendar says per what time, not /%s", strings.TrimSpace(before), per)
+	case plain == "" || text == "$"+plain:
+		return ""
+	case strings.ContainsAny(text, "$uU") || strings.Contains(strings.ToLower(text), "dollar") || strings.Contains(plain, "."):
+		return fmt.Sprintf(`; did you mean "$%s"?`, plain)
+	}
+	return fmt.Sprintf(`; did you mean %[1]s, or "$%[1]s" for money?`, plain)
+}
+
+// peoplesNumber is a number as people write it: 1,000 or 2,5 or 1.5M or 1e6, with a unit.
+var peoplesNumber = regexp.MustCompile(`(?i)^(?:us)?\s*\$?\s*([0-9][0-9.,_ ]*)(e[0-9]+)?\s*([km]?)\s*` +
+	`(?:\$|usd|us dollars?|dollars?|tokens?|requests?|calls?)?$`)
+
+var thousands = regexp.MustCompile(`^[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?$`)
+
+// plainNumber returns a number that people wrote in another form; "" if it cannot be read.
+func plainNumber(text string) string {
+	parts := peoplesNumber.FindStringSubmatch(text)
+	if parts == nil {
+		return ""
+	}
+	digits := strings.NewReplacer(" ", "", "_", "").Replace(parts[1])
+	if thousands.MatchString(digits) {
+		digits = strings.ReplaceAll(digits, ",", "")
+	}
+	n, err := strconv.ParseFloat(strings.Replace(digits, ",", ".", 1)+parts[2], 64)
+	if err != nil || n > MaxQuantity {
+		return ""
+	}
+	unit := map[string]float64{"": 1, "k": 1e3, "m": 1e6}[strings.ToLower(parts[3])]
+	return strconv.FormatFloat(n*unit, 'f', -1, 64)
 }
 
 // ParseRate parses "$10/1h" and "5000/m".
