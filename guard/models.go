@@ -1,9 +1,12 @@
 package guard
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 )
@@ -79,4 +82,45 @@ func sells(t providers.Target, name, vendor string, vendors map[string]bool) boo
 		}
 	}
 	return false
+}
+
+// Unmatched returns what is wrong with a name or pattern of models that matches no model known from prices and
+// providers, and what to write instead. It is empty if there is such a model, or if one may be priced as unknown.
+func (p *Policy) Unmatched(pattern string) string {
+	if t, err := p.Providers.Resolve(pattern, nil); err == nil && !strings.Contains(pattern, "*") {
+		if _, err := p.price(t, now()); err == nil {
+			return ""
+		}
+	}
+	var known []string
+	for _, e := range p.Catalogue.Entries() {
+		known = append(append(known, e.Model), e.Names...)
+	}
+	for _, provider := range p.Providers.All() {
+		known = append(known, provider.Names()...)
+	}
+	matches := func(pattern string) bool {
+		return slices.ContainsFunc(known, func(name string) bool { return providers.Match(pattern, name) })
+	}
+	meant := strings.ReplaceAll(pattern, ".*", "*")
+	wrong := fmt.Sprintf("no known model matches %.100q", pattern)
+	switch {
+	case matches(pattern):
+		return ""
+	case meant != pattern && matches(meant):
+		return wrong + "; patterns are no regular expressions: * alone matches any characters, so write " + meant
+	case p.UnknownPrice != nil || p.pooled(pattern):
+		return ""
+	}
+	near := settings.DidYouMean(strings.Trim(pattern, "*"), known)
+	return wrong + cmp.Or(near, "; if the name is right, add its price under prices first")
+}
+
+// pooled reports whether a pattern is one of a pool's, or narrower.
+func (p *Policy) pooled(pattern string) bool {
+	return slices.ContainsFunc(p.Providers.All(), func(provider *providers.Provider) bool {
+		return slices.ContainsFunc(provider.Pools, func(pool providers.Pool) bool {
+			return slices.ContainsFunc(pool.Models, func(m string) bool { return m != "*" && providers.Match(m, pattern) })
+		})
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	stdjson "encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -144,6 +145,9 @@ func (h *recorder) check(changes []tenants.Change) error {
 		kind == tenants.KindBrake {
 		return nil
 	}
+	if err := h.checkModels(changes); err != nil {
+		return err
+	}
 	org := changes[0].Ref.Org
 	next, err := h.opts.Tenants.Snapshot().With(changes...)
 	if err != nil {
@@ -159,6 +163,28 @@ func (h *recorder) check(changes []tenants.Change) error {
 			param, _, _ = strings.Cut(wrong.Field, "[") // drop a list index
 		}
 		return invalid(param, "%s", strings.TrimPrefix(err.Error(), "org: "))
+	}
+	return nil
+}
+
+// checkModels rejects names and patterns of models that match none, unless the record had them before.
+func (h *recorder) checkModels(changes []tenants.Change) error {
+	type record struct {
+		Models []string `json:"models"`
+	}
+	for _, one := range changes {
+		raw, err := shown(one.New)
+		if err != nil || h.opts.Policy == nil {
+			return err
+		}
+		var before, after record
+		_ = stdjson.Unmarshal([]byte(one.Old), &before) // empty for a new record
+		_ = stdjson.Unmarshal(raw, &after)              // empty for one that is deleted
+		for _, pattern := range after.Models {
+			if wrong := h.opts.Policy().Unmatched(pattern); wrong != "" && !slices.Contains(before.Models, pattern) {
+				return invalid("models", "models: %s", wrong)
+			}
+		}
 	}
 	return nil
 }

@@ -171,7 +171,8 @@ func TestFile(t *testing.T) {
 		"a downgrade to no pool":       {served + "orgs: [{id: acme, downgrade: {gpt-4o: llama}}]\n", []string{"error orgs[0].downgrade.gpt-4o: no provider's pool serves llama"}},
 		"an org called all":            {orgs("{id: all, " + limits + "}"), []string{"warning orgs[0].id: "}},
 
-		"models with a price, and patterns": {served + "orgs: [{id: acme, models: [gpt-4o, \"nobody-*\"]}]\n", nil},
+		"models with a price, and patterns": {served + "orgs: [{id: acme, models: [gpt-4o, \"second-*\"]}]\n", nil},
+		"a pattern without a model":         {served + "orgs: [{id: acme, models: [\"nobody-*\"]}]\n", []string{"warning orgs[0].models[0]: no known model matches"}},
 		"a model of no pool":                {served + "orgs: [{id: acme, models: [llama-3]}]\n", []string{"warning org acme may use llama-3, which no provider's pool serves"}},
 		"a model without a price":           {served + "orgs: [{id: acme, models: [odd-1]}]\n", []string{"error org acme may use odd-1, which has no price"}},
 		"a price for unknown models":        {served + "unknown_model_price: {max_output: 128000, prices: [{input: 15, output: 75}]}\norgs: [{id: acme, models: [odd-1]}]\n", nil},

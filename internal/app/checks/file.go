@@ -1,10 +1,13 @@
 package checks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/figures"
+	"github.com/llmguard/llmguard/internal/listen"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 )
@@ -73,6 +77,10 @@ func poolsWithoutCalls(_ context.Context, e *examination, r *diagnose.Report) {
 func mergedQuotas(_ context.Context, e *examination, r *diagnose.Report) {
 	for i, p := range e.cfg.Providers {
 		for j, pool := range p.Pools {
+			if pool.TPM > 0 && pool.TPM < pool.RPM {
+				r.At(fmt.Sprintf("providers[%d].pools[%d].tpm", i, j), diagnose.Warning, fmt.Sprintf("pool %s has fewer tokens per "+
+					"minute (tpm) than requests (rpm)", pool.ID), "Check whether the two are swapped.")
+			}
 			if pool.TPM == 0 || !providers.DialectOf(p.Kind).SplitsQuota() {
 				continue
 			}
@@ -114,21 +122,27 @@ func patternsOf(p *config.Provider) (out []string) {
 	return out
 }
 
-// expressions looks for regular expressions: patterns that match no known model, and would without the dot.
-func expressions(_ context.Context, e *examination, r *diagnose.Report) {
-	known := e.policy.Catalogue.Entries()
-	for i := range e.cfg.Providers {
-		for _, pattern := range patternsOf(&e.cfg.Providers[i]) {
-			meant := strings.ReplaceAll(pattern, ".*", "*")
-			matches := func(pattern string) bool {
-				return slices.ContainsFunc(known, func(one pricing.Entry) bool { return providers.Match(pattern, one.Model) })
-			}
-			if meant != pattern && !matches(pattern) && matches(meant) {
-				r.At(fmt.Sprintf("providers[%d].pools", i), diagnose.Warning, "no known model matches "+pattern,
-					"Patterns are not regular expressions: * alone matches any characters. Write "+meant+".")
+// unmatched looks for models of pools, limits, keys and others that match no known model.
+func unmatched(_ context.Context, e *examination, r *diagnose.Report) {
+	e.cfg.EachList("models", func(path string, list []string) {
+		for i, pattern := range list {
+			what, fix, _ := strings.Cut(e.policy.Unmatched(pattern), "; ")
+			expression := strings.HasPrefix(fix, "patterns")
+			checked := !strings.Contains(pattern, "*") && !strings.Contains(path, "limits") // by models
+			if what != "" && (expression || !checked && !strings.HasPrefix(path, "providers")) {
+				r.At(fmt.Sprintf("%s[%d]", path, i), diagnose.Warning, what, sentence(fix))
 			}
 		}
+	})
+}
+
+// sentence returns a clause as a sentence.
+func sentence(text string) string {
+	text = strings.ToUpper(text[:1]) + text[1:]
+	if !strings.HasSuffix(text, "?") {
+		text += "."
 	}
+	return text
 }
 
 // leastCall is less than nearly every call costs, in nano-USD.
@@ -183,6 +197,36 @@ func accounts(_ context.Context, e *examination, r *diagnose.Report) {
 		for _, p := range e.cfg.Providers[i].Problems() {
 			if p.Advice != "" {
 				r.At(fmt.Sprintf("providers[%d].%s", i, p.Field), diagnose.Warning, p.Text, p.Advice)
+			}
+		}
+	}
+}
+
+// kindsOf are the kinds of providers by the ends of their hosts.
+var kindsOf = map[string]string{
+	"api.anthropic.com": "anthropic", "generativelanguage.googleapis.com": "gemini", "api.mistral.ai": "mistral",
+	".openai.azure.com": "azure", "api.openai.com": "openai",
+}
+
+// wrongHosts looks for base URLs of another kind of provider, and of llmguard itself.
+func wrongHosts(_ context.Context, e *examination, r *diagnose.Report) {
+	_, own, _ := net.SplitHostPort(e.cfg.Listen)
+	for i, p := range e.cfg.Providers {
+		base, err := url.Parse(p.BaseURL)
+		if err != nil {
+			continue
+		}
+		at := fmt.Sprintf("providers[%d]", i)
+		if here := base.Hostname() == "localhost" || listen.HostName(base.Host) == listen.HostName(e.cfg.Listen); here &&
+			base.Port() == own {
+			r.At(at+".base_url", diagnose.Error, "is the address on which llmguard listens, so calls return to it",
+				"Write the provider's address, or another port in listen.")
+		}
+		compatible := p.Kind == "openai" && strings.Contains(base.Path, "/openai")
+		for host, kind := range kindsOf {
+			if strings.HasSuffix(base.Hostname(), host) && kind != p.Kind && !compatible {
+				r.At(at+".kind", diagnose.Warning, fmt.Sprintf("kind %s at %s, whose kind is %s", p.Kind, base.Hostname(), kind),
+					"Set kind: "+kind+".")
 			}
 		}
 	}
@@ -248,34 +292,37 @@ func (e *examination) unpriced(t providers.Target) bool {
 // several may use is reported once.
 func models(_ context.Context, e *examination, r *diagnose.Report) {
 	said := map[string]bool{} // by area and model
-	report := func(area, model string, level diagnose.Level, what, fix string) {
+	report := func(area, model, path string, level diagnose.Level, what, fix string) {
 		r.Area = area
 		if !said[area+" "+model] {
 			said[area+" "+model] = true
-			r.Add(level, what, fix)
+			r.At(path, level, what, fix)
 		}
 	}
-	look := func(where string, models, only []string) {
-		for _, model := range models {
+	look := func(where, path string, models, only []string) {
+		for i, model := range models {
 			if strings.Contains(model, "*") {
 				continue
 			}
+			at := fmt.Sprintf("%s.models[%d]", path, i)
 			target, err := e.policy.Providers.Resolve(model, only)
 			switch {
 			case err != nil:
-				report("models", model, diagnose.Warning, where+" may use "+model+", which no provider's pool serves",
+				report("models", model, at, diagnose.Warning, where+" may use "+model+", which no provider's pool serves",
 					"Add it to the models of a pool, or remove it from the list.")
 			case e.unpriced(target):
-				report("prices", model, diagnose.Error, where+" may use "+model+", which has no price: calls are refused",
-					"Add it under prices.")
+				_, fix, _ := strings.Cut(e.policy.Unmatched(model), "; ")
+				report("prices", model, at, diagnose.Error, where+" may use "+model+", which has no price: calls are refused",
+					sentence(cmp.Or(fix, "add it under prices")))
 			}
 		}
 	}
-	for _, o := range e.cfg.Orgs {
-		look("org "+o.ID, o.Models, o.Providers)
-		for _, u := range o.Users {
-			for _, k := range u.Keys {
-				look("key "+k.ID, k.Models, o.Providers)
+	for i, o := range e.cfg.Orgs {
+		path := fmt.Sprintf("orgs[%d]", i)
+		look("org "+o.ID, path, o.Models, o.Providers)
+		for j, u := range o.Users {
+			for n, k := range u.Keys {
+				look("key "+k.ID, fmt.Sprintf("%s.users[%d].keys[%d]", path, j, n), k.Models, o.Providers)
 			}
 		}
 	}

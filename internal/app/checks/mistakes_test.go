@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/llmguard/llmguard/internal/diagnose"
@@ -23,28 +24,40 @@ func TestOperatorsMistakes(t *testing.T) {
 	price := func(output string) string {
 		return provider + bounded + "prices: [{model: m1, provider: p, prices: [{input: " + output + ", output: " + output + "}]}]\n"
 	}
+	at := func(account string) string { return "providers: [{id: p, " + account + "}]\n" + bounded }
 	const unused = "provider b gets no calls for orgs without their own providers: provider a"
 	for name, c := range map[string]struct {
 		text string
 		want []string
 	}{
-		"other patterns":        {providers(`"gpt-4*"`, `"gpt-5*", gpt-4o`), nil},
-		"patterns that are had": {providers(`"gpt-*"`, "gpt-4o, gpt-4o-mini"), []string{"warning " + unused}},
-		"the same patterns":     {providers(`"gpt-4*"`, `"gpt-4*"`), []string{"warning " + unused}},
-		"a regular expression":  {providers(`"gpt-4o.*"`, `"claude-*"`), []string{"warning no known model matches gpt-4o.*"}},
-		"a dot and a star":      {providers(`"gpt-4.*"`, `"house.*"`), nil},
-		"less than any call":    {org(`, {name: u, subject: user, amount: "$0.000001", window: 1h}`), []string{"warning limit u: nearly every call costs more"}},
-		"more than the org":     {org(`, {name: u, subject: user, amount: $50, window: 1d}`), []string{"warning limit u never refuses a call: limit all"}},
-		"more in a longer time": {org(`, {name: u, subject: user, amount: $50, window: 7d}`), nil},
-		"more than part of it":  {provider + `orgs: [{id: acme, limits: [{name: all, amount: $5, window: 1d, models: [gpt-4o]}, {name: u, subject: user, amount: $50, window: 1d}]}]` + "\n", nil},
-		"a user's more":         {user(`{name: u, amount: $50, window: 1d}`), []string{"warning limit u never refuses a call: limit all"}},
-		"a user's less":         {user(`{name: u, amount: $4, window: 1d}`), nil},
-		"a price per token":     {price("0.000005"), []string{"warning m1: its output price"}},
-		"a price per 1k":        {price("0.01"), []string{"warning m1: its output price"}},
-		"a price in micro-USD":  {price("250000"), []string{"warning m1: its output price"}},
-		"a price per 1M":        {price("0.02"), nil},
+		"other patterns":              {providers(`"gpt-4*"`, `"gpt-5*", gpt-4o`), nil},
+		"patterns that are had":       {providers(`"gpt-*"`, "gpt-4o, gpt-4o-mini"), []string{"warning " + unused}},
+		"the same patterns":           {providers(`"gpt-4*"`, `"gpt-4*"`), []string{"warning " + unused}},
+		"a regular expression":        {providers(`"gpt-4o.*"`, `"claude-*"`), []string{`warning no known model matches "gpt-4o.*"`}},
+		"a dot and a star":            {providers(`"gpt-4.*"`, `"house.*"`), nil},
+		"a limit's model typed wrong": {org(`, {name: u, models: [gpt4o], amount: $1, window: 1h}`), []string{`warning no known model matches "gpt4o"`}},
+		"a limit's models":            {org(`, {name: u, models: [gpt-4o, "claude-*"], amount: $1, window: 1h}`), nil},
+		"a user's expression":         {user(`{name: u, models: ["gpt-.*"], amount: $1, window: 1d}`), []string{`warning no known model matches "gpt-.*"`}},
+		"tpm and rpm swapped":         {at(`base_url: "https://a.example/v1", pools: [{id: p, rpm: 30000, tpm: 500}]`), []string{"warning pool p has fewer tokens"}},
+		"another kind":                {at(`base_url: "https://api.anthropic.com/v1"`), []string{"warning kind openai at api.anthropic.com"}},
+		"the compatible API":          {at(`base_url: "https://generativelanguage.googleapis.com/v1beta/openai"`), nil},
+		"its own address":             {"listen: 127.0.0.1:8899\nadmin: {listen: \"127.0.0.1:0\"}\n" + at(`base_url: "http://localhost:8899/v1"`), []string{"error is the address on which llmguard listens"}},
+		"less than any call":          {org(`, {name: u, subject: user, amount: "$0.000001", window: 1h}`), []string{"warning limit u: nearly every call costs more"}},
+		"more than the org":           {org(`, {name: u, subject: user, amount: $50, window: 1d}`), []string{"warning limit u never refuses a call: limit all"}},
+		"more in a longer time":       {org(`, {name: u, subject: user, amount: $50, window: 7d}`), nil},
+		"more than part of it":        {provider + `orgs: [{id: acme, limits: [{name: all, amount: $5, window: 1d, models: [gpt-4o]}, {name: u, subject: user, amount: $50, window: 1d}]}]` + "\n", nil},
+		"a user's more":               {user(`{name: u, amount: $50, window: 1d}`), []string{"warning limit u never refuses a call: limit all"}},
+		"a user's less":               {user(`{name: u, amount: $4, window: 1d}`), nil},
+		"a price per token":           {price("0.000005"), []string{"warning m1: its output price"}},
+		"a price per 1k":              {price("0.01"), []string{"warning m1: its output price"}},
+		"a price in micro-USD":        {price("250000"), []string{"warning m1: its output price"}},
+		"a price per 1M":              {price("0.02"), nil},
 	} {
-		e := read(t, local+c.text)
+		text := c.text
+		if !strings.HasPrefix(text, "listen") {
+			text = local + text
+		}
+		e := read(t, text)
 		found := e.file(t.Context(), false)
 		only(t, name, found, c.want...)
 		for _, f := range found {
