@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -122,7 +123,7 @@ func noPrice(c *pricing.Catalogue, provider, model string, unknown *pricing.Unkn
 	}
 	slices.Sort(known)
 	hint := "; add its price"
-	if h := didYouMean(model, slices.Compact(known)); strings.HasPrefix(h, "; did") {
+	if h := settings.Hint(model, slices.Compact(known)); strings.HasPrefix(h, "; did") {
 		hint = h + " If not, add its price"
 	}
 	return fmt.Sprintf("no price is known for %q, so calls to it would be refused%s: prices: [{model: %q, prices: "+

@@ -92,7 +92,7 @@ func oneOf(what string, known []string) func(string) error {
 			return err
 		}
 		if !slices.ContainsFunc(known, func(name string) bool { return providers.Match(text, name) }) {
-			return fmt.Errorf("there is no %s %q%s", what, text, didYouMean(text, known))
+			return fmt.Errorf("there is no %s %q%s", what, text, settings.Hint(text, known))
 		}
 		return nil
 	}
@@ -128,7 +128,7 @@ var scopes = func() []string {
 
 func checkScope(text string) error {
 	if !slices.Contains(scopes, text) {
-		return fmt.Errorf("there is no scope %q%s; the scopes are %s", text, didYouMean(text, scopes),
+		return fmt.Errorf("there is no scope %q%s; the scopes are %s", text, settings.Hint(text, scopes),
 			strings.Join(scopes, ", "))
 	}
 	return nil
@@ -137,7 +137,7 @@ func checkScope(text string) error {
 func checkMethod(text string) error {
 	if !slices.Contains(servedMethods, text) {
 		return fmt.Errorf("there is no method %q%s; the methods are %s", text,
-			didYouMean(strings.ToUpper(text), servedMethods), strings.Join(servedMethods, ", "))
+			settings.Hint(strings.ToUpper(text), servedMethods), strings.Join(servedMethods, ", "))
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func checkPath(text string) error {
 		return fmt.Errorf("write the path with /v1, such as /v1/jobs, or /v1/jobs* with everything below; got %s",
 			quote(text))
 	}
-	return fmt.Errorf("no path that is served matches %s%s", quote(text), didYouMean(fixed, paths))
+	return fmt.Errorf("no path that is served matches %s%s", quote(text), settings.Hint(fixed, paths))
 }
 
 func checkZone(text string) error {

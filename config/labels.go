@@ -97,7 +97,7 @@ func checkAgentsWord(text string) error {
 	if text == "agents" {
 		return nil
 	}
-	hint, _, _ := strings.Cut(didYouMean(text, []string{"agents"}), "; known")
+	hint := settings.DidYouMean(text, []string{"agents"})
 	return fmt.Errorf("expected agents, or labels such as {name: project, from: [header X-Project]}, got %s%s",
 		quote(text), hint)
 }
@@ -177,7 +177,7 @@ func checkLabelValues(m *mistakes, path string, values map[string]string, cfg *C
 		i := slices.Index(all, name)
 		switch {
 		case i < 0:
-			m.failAt(at, "there is no label %q in labels%s", name, didYouMean(name, all))
+			m.failAt(at, "there is no label %q in labels%s", name, settings.Hint(name, all))
 		case !slices.Contains(cfg.Labels[i].From, "key"):
 			m.failAt(at, "has no effect, because key is not in the from of label %s", name)
 		case !settings.ValidLabelValue(value):
@@ -191,7 +191,7 @@ func checkSubject(m *mistakes, path string, l Limit, cfg *Config) {
 	all := append([]string{"org", "group", "user", "key", "ip"}, labelNames(cfg)...)
 	for _, part := range strings.Split(l.Subject, "+") {
 		if !slices.Contains(all, part) {
-			hint, _, _ := strings.Cut(didYouMean(part, all), "; known")
+			hint := settings.DidYouMean(part, all)
 			m.failAt(path, "there is no subject %q%s; the subjects are org, group, user, key, ip and the names in labels. "+
 				"Add a label there to count by it", part, hint)
 		}

@@ -205,17 +205,6 @@ func idsOf[T any](list []T, id func(*T) string) []string {
 	return out
 }
 
-func groupIDs(o *Org) []string { return idsOf(o.Groups, func(g *Group) string { return g.ID }) }
-
-func userIDs(o *Org) []string { return idsOf(o.Users, func(u *User) string { return u.ID }) }
-
-func keyIDs(o *Org) (out []string) {
-	for i := range o.Users {
-		out = append(out, idsOf(o.Users[i].Keys, func(k *Key) string { return k.ID })...)
-	}
-	return out
-}
-
 // limitAt is the path of a limit.
 var limitAt = regexp.MustCompile(`\.limits\[\d+\]$`)
 

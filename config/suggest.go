@@ -10,16 +10,6 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
-// didYouMean returns the end of an error about an unknown name: the most similar known name, or all
-// of them if none is similar.
-func didYouMean(name string, known []string) string {
-	near := settings.DidYouMean(name, known)
-	if near != "" || len(known) == 0 || len(known) > 20 {
-		return near
-	}
-	return "; known: " + strings.Join(known, ", ")
-}
-
 // homes lists where in the file a field with this name exists, as "providers[].pools[]".
 func homes(name string) []string {
 	var out []string
@@ -54,5 +44,5 @@ func unknownField(name string, known []string) string {
 	case len(at) > 0 && len(at) < 8:
 		return fmt.Sprintf("unknown field %q here; it belongs under %s", name, strings.Join(at, " or "))
 	}
-	return fmt.Sprintf("unknown field %q%s", name, cmp.Or(didYouMean(name, known), "; `llmguard config schema` lists all fields"))
+	return fmt.Sprintf("unknown field %q%s", name, cmp.Or(settings.Hint(name, known), "; `llmguard config schema` lists all fields"))
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // finish sets values that depend on other fields.
@@ -179,7 +181,7 @@ func (m *mistakes) unique(seen names, path, name string) {
 
 // refer records an error when name is not one of the known ones.
 func (m *mistakes) refer(path, what, name string, known []string) {
-	if hint := didYouMean(name, known); !slices.Contains(known, name) && !m.broken(path) {
+	if hint := settings.Hint(name, known); !slices.Contains(known, name) && !m.broken(path) {
 		m.failAt(path, "there is no %s %q%s", what, name, cmp.Or(hint, "; none is defined, add it under "+what+"s"))
 	}
 }
@@ -188,7 +190,7 @@ func wrongChoice(text string, enum []string) string {
 	if len(enum) == 1 {
 		return fmt.Sprintf("%s is not supported; the only choice is %s", quote(text), enum[0])
 	}
-	hint, _, _ := strings.Cut(didYouMean(text, enum), "; known")
+	hint := settings.DidYouMean(text, enum)
 	return fmt.Sprintf("expected one of %s, got %s%s", strings.Join(enum, ", "), quote(text), hint)
 }
 

@@ -76,7 +76,7 @@ func checkJournal(m *mistakes, path string, o *Org, s Store) {
 
 // checkMembers checks the users and keys of an org, and what they and the org name as theirs.
 func checkMembers(m *mistakes, path string, o *Org, cfg *Config, hashes names) {
-	keyIDs, plans, groups := names{}, cfg.Defaults.PlanIDs(o), groupIDs(o)
+	keyIDs, plans, groups := names{}, cfg.Defaults.PlanIDs(o), settings.IDs(o.Groups)
 	plan := func(at, id string) {
 		if id != "" {
 			m.refer(at+".plan", "plan", id, plans)
@@ -141,7 +141,7 @@ func checkHash(m *mistakes, path, text string, peppers []Pepper) bool {
 	known := []string{"sha256"}
 	known = append(known, idsOf(peppers, func(p *Pepper) string { return p.ID })...)
 	if !slices.Contains(known, id) {
-		m.failAt(path, "there is no pepper %q in auth.peppers%s", id, didYouMean(id, known))
+		m.failAt(path, "there is no pepper %q in auth.peppers%s", id, settings.Hint(id, known))
 		return false
 	}
 	return true
@@ -207,11 +207,11 @@ func checkOnly(m *mistakes, path string, l Limit, o *Org) {
 	switch {
 	case l.Only == "":
 	case l.Subject == "group":
-		m.refer(path, "group", l.Only, groupIDs(o))
+		m.refer(path, "group", l.Only, settings.IDs(o.Groups))
 	case l.Subject == "user":
-		m.refer(path, "user", l.Only, userIDs(o))
+		m.refer(path, "user", l.Only, settings.IDs(o.Users))
 	case l.Subject == "key":
-		m.refer(path, "key", l.Only, keyIDs(o))
+		m.refer(path, "key", l.Only, o.KeyIDs())
 	case l.Subject == "org":
 		m.failAt(path, "has no effect with subject org; set subject: user to limit one user")
 	case l.Subject == "ip" && !isAddress(l.Only):

@@ -46,7 +46,7 @@ func (policy *Policy) imageTool(p *Plan) (tool imageTool, err error) {
 		target := providers.Target{Provider: p.Target.Provider, Model: cmp.Or(t.Model, imageToolModel)}
 		price, err := policy.price(target, p.at)
 		if err != nil {
-			return tool, unpriced(err)
+			return tool, policy.unpriced(err)
 		}
 		one := imageTool{price: price, terms: p.terms}
 		one.terms.ImageSize, one.terms.ImageQuality = cmp.Or(t.Size, "auto"), cmp.Or(t.Quality, "auto")

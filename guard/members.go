@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers/dialect"
 	"github.com/llmguard/llmguard/tokenizer"
@@ -39,14 +40,14 @@ func (p *Plan) accept() error {
 		case effect == dialect.Thinks, provider.Allows(name), r.Endpoint.Traits().Messages && !provider.Strict:
 			p.unseen = true
 		default:
-			return unknownMember(name, does, provider.ID)
+			return unknownMember(r.Endpoint, name, does, provider.ID)
 		}
 	}
 	return nil
 }
 
 // unknownMember refuses a member. does describes what it is known to do, if anything.
-func unknownMember(name, does, provider string) error {
+func unknownMember(ep wire.Endpoint, name, does, provider string) error {
 	if len(name) > 64 {
 		name = strings.ToValidUTF8(name[:64], "")
 	}
@@ -56,7 +57,8 @@ func unknownMember(name, does, provider string) error {
 			"Unsupported parameter: '%s'. It %s, so the cost of the call cannot be reserved. "+advice, name, does, provider)
 	}
 	return wire.BadRequest(name, "unknown_parameter",
-		"Unknown parameter: '%s'. Its cost is unknown. "+advice, name, provider)
+		"Unknown parameter: '%s'%s. Its cost is unknown. "+advice, name, strings.TrimSuffix(settings.DidYouMean(name, ep.Members()), "?"),
+		provider)
 }
 
 // members counts the texts of members outside OpenAI's API as input, because a provider may

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/calibration"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -140,7 +141,7 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 	at := now()
 	price, free, err := policy.priceOf(r.Endpoint, target, at)
 	if err != nil {
-		return nil, unpriced(err)
+		return nil, policy.unpriced(err)
 	}
 	p := &Plan{
 		Caller: c.grouped(), Request: r, Target: target, Price: price, free: free, at: at, kept: kept,
@@ -215,10 +216,10 @@ func notFound(model string) *wire.Error {
 // now returns the wall clock, for prices and ledger times only; limits use Redis's.
 func now() time.Time { return time.Now() }
 
-func unpriced(err error) error {
+func (p *Policy) unpriced(err error) error {
 	var unknown *pricing.UnknownModelError
 	if errors.As(err, &unknown) {
-		return wire.BadRequest("model", "model_not_priced", "%v", err)
+		return wire.BadRequest("model", "model_not_priced", "%v%s", err, settings.DidYouMean(unknown.Model, p.pricedNames()))
 	}
 	return fmt.Errorf("price: %w", err)
 }

@@ -32,7 +32,7 @@ type authenticator struct {
 // vouchedRate is how many keys of runs a process looks up in a second, although there were too many wrong ones.
 const vouchedRate = 200
 
-// authenticate identifies the caller. All refusals look the same. After too many wrong keys, from
+// authenticate identifies the caller. All refusals of whole keys look the same. After too many wrong keys, from
 // one address or in total, further wrong keys get 429; a right key is never locked out, and costs
 // Redis nothing.
 func (a *authenticator) authenticate(r *http.Request, ip netip.Addr) (auth.Principal, error) {
@@ -62,11 +62,14 @@ func (a *authenticator) authenticate(r *http.Request, ip netip.Addr) (auth.Princ
 	if !sent {
 		return auth.Principal{}, wire.InvalidKey("Exactly one API key is required. Send it as `Authorization: Bearer lg_live_...`")
 	}
-	return auth.Principal{}, wrongKey()
+	if err := keys.CheckClass(text, keys.Live); err != nil { // its form is no secret
+		return auth.Principal{}, wrongKey(": " + err.Error())
+	}
+	return auth.Principal{}, wrongKey("")
 }
 
-func wrongKey() error {
-	return wire.InvalidKey("Incorrect API key provided. Operators create keys with `llmguard keys create`")
+func wrongKey(why string) error {
+	return wire.InvalidKey("Incorrect API key provided" + why + ". Operators create keys with `llmguard keys create`")
 }
 
 // find returns the owner of a key. The checksum catches typos first. A well-formed but unknown key

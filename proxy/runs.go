@@ -39,7 +39,7 @@ func (h *runHandler) enter(x *request, r *http.Request, to *route) error {
 			return h.past(x, r, to, err)
 		}
 		if own := caller.Runs[len(caller.Runs)-1]; !own.Of(caller.User, caller.Key, caller.Born) {
-			return wrongKey()
+			return wrongKey("")
 		}
 		x.caller = caller
 	}
@@ -90,7 +90,7 @@ func (h *runHandler) past(x *request, r *http.Request, to *route, err error) err
 	case failed != nil:
 		return failed
 	case !kept:
-		return wrongKey()
+		return wrongKey("")
 	case !to.results || x.arrival.Class != guard.Reads:
 		return err
 	}

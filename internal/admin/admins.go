@@ -1,11 +1,12 @@
 package admin
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/tenants"
-	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // Admin is an administrator, without the key.
@@ -68,9 +69,10 @@ func (h *adminHandler) listAdmins(c *call) (any, error) {
 }
 
 func (h *adminHandler) showAdmin(c *call, id string) (Admin, error) {
-	a, ok := h.login.administrators(h.opts.File())[id]
+	all := h.login.administrators(h.opts.File())
+	a, ok := all[id]
 	if !ok {
-		return Admin{}, wire.NotFound("admin", "admin_not_found", "There is no administrator %.80q", id)
+		return Admin{}, missing("admin", "There is no administrator", id, slices.Sorted(maps.Keys(all)))
 	}
 	return h.viewAdmin(c, id, a), nil
 }

@@ -48,7 +48,7 @@ func (h *credentialHandler) setCredential(c *call) (any, error) {
 		return nil, err
 	}
 	if !slices.Contains(h.opts.File().Providers, provider) {
-		return nil, wire.NotFound("provider", "provider_not_found", "There is no provider %.80q", provider)
+		return nil, missing("provider", "There is no provider", provider, h.opts.File().Providers)
 	}
 	n := body[newCredential](c)
 	if len(n.Secret) < 8 || len(n.Secret) > maxSecret || strings.ContainsFunc(n.Secret, func(r rune) bool {

@@ -221,7 +221,7 @@ func limitNamed(limits []budget.Limit, name string) (*budget.Limit, error) {
 		}
 		names = append(names, limits[i].ID)
 	}
-	return nil, wire.NotFound("limit", "limit_not_found", "There is no limit %.80q here; the limits are %v", name, names)
+	return nil, missing("limit", "There is no limit", name, names)
 }
 
 func (h *limitHandler) setLimit(c *call) (any, error) {

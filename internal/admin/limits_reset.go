@@ -7,7 +7,6 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
-	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // limitsReset says which counters to reset: all of the org's, those of one limit, or those of one
@@ -106,8 +105,7 @@ func (h *resetHandler) chosen(org string, how *limitsReset) (
 		names := limitNames(all)
 		all = slices.DeleteFunc(all, func(l budget.Limit) bool { return l.ID != how.Limit })
 		if len(all) == 0 {
-			return nil, nil, wire.NotFound("limit", "limit_not_found", "Org %s has no limit %.80q; its limits are %v", org,
-				how.Limit, names)
+			return nil, nil, missing("limit", "Org "+org+" has no limit", how.Limit, names)
 		}
 	}
 	return all, h.concerns(org, how), nil

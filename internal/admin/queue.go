@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -237,8 +236,12 @@ func (h *queueHandler) resumePool(c *call) (any, error) {
 
 // noPool converts the error of a pool that may not be configured.
 func noPool(q *queue.Queue, pool string, err error) error {
-	if slices.ContainsFunc(q.Pools(), func(p queue.Pool) bool { return p.ID == pool }) {
+	var known []string
+	for _, p := range q.Pools() {
+		known = append(known, p.ID)
+	}
+	if slices.Contains(known, pool) {
 		return err
 	}
-	return wire.NotFound("pool", "pool_not_found", "There is no pool %.80q in the configuration", pool)
+	return missing("pool", "The configuration has no pool", pool, known)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/lua"
 )
 
@@ -23,6 +24,12 @@ func (a *App) adminHandler() http.Handler {
 	if a.front != nil {
 		a.front.Operators(mux)
 	}
+	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
+		e := wire.NotFound("", "unknown_url", "This is the admin listener; send calls of models to the proxy's (listen in the configuration)")
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(e.Status)
+		_, _ = w.Write(e.JSON())
+	})
 	mux.Handle("GET /metrics", a.metricsHandler())
 	return private(a.allowedHosts(mux))
 }

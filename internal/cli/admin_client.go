@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"os/user"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/app"
 	"github.com/llmguard/llmguard/internal/app/front"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // adminFlags hold the address of the admin API and the output format.
@@ -101,6 +103,9 @@ func (f *adminFlags) target() (*reached, error) {
 	named, _ := f.command.Flags().GetString("context")
 	flags, file := f.url+f.key != "", f.command.Flags().Changed("config")
 	url, key := os.Getenv("LLMGUARD_ADMIN_URL"), os.Getenv("LLMGUARD_ADMIN_KEY")
+	if err := knownVariables(); err != nil {
+		return nil, err
+	}
 	switch {
 	case file && (flags || named != ""):
 		return nil, misused("--config connects to the Redis in the file; leave it out to use a running llmguard")
@@ -126,6 +131,22 @@ func (f *adminFlags) target() (*reached, error) {
 		to.from = currentContext
 	}
 	return to.usable()
+}
+
+// variables are what commands read from the environment.
+var variables = []string{"LLMGUARD_ADMIN_KEY", "LLMGUARD_ADMIN_URL", "LLMGUARD_CA_FILE", "LLMGUARD_CONTEXT"}
+
+// knownVariables reports a mistyped variable, without which a command could reach another deployment.
+func knownVariables() error {
+	for _, one := range os.Environ() {
+		name, _, _ := strings.Cut(one, "=")
+		near := settings.Near(name, variables)
+		if strings.HasPrefix(name, "LLMGUARD_") && len(near) > 0 && !slices.Contains(variables, name) &&
+			settings.Close(name, near[0]) {
+			return misused("llmguard does not read the environment variable %s; did you mean %s? If not, unset it", name, near[0])
+		}
+	}
+	return nil
 }
 
 // usable validates the address and the key.

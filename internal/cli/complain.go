@@ -11,7 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/figures"
+	"github.com/llmguard/llmguard/internal/tenants"
 )
 
 // exit ends the program with this exit code; the messages have been printed already.
@@ -45,6 +47,9 @@ func complain(w io.Writer, err error) {
 	var refused *refusal
 	if errors.As(err, &refused) && refused.code != "" {
 		fmt.Fprintf(w, "`llmguard docs errors#%s` explains this error\n", refused.code)
+	}
+	if errors.Is(err, tenants.ErrUnavailable) {
+		fmt.Fprintln(w, diagnose.RedisFix(err))
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // contexts is the contents of the contexts file: the deployments that the user works with.
@@ -157,7 +158,7 @@ func (all *contexts) find(name string) (*reached, error) {
 	if len(known) == 0 {
 		return nil, fmt.Errorf("context %s not found; there are no contexts. Add one with `llmguard context add`", name)
 	}
-	return nil, fmt.Errorf("context %s not found. Contexts: %s", name, strings.Join(known, ", "))
+	return nil, fmt.Errorf("context %s not found%s", name, settings.Hint(name, known))
 }
 
 func contextCommand() *cobra.Command {

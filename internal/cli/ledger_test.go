@@ -175,7 +175,7 @@ func TestExportCSVAgrees(t *testing.T) {
 func TestUsageErrors(t *testing.T) {
 	s := newSite(t, orgs)
 	for _, test := range []struct{ args, want string }{
-		{"--org nobody", "--org nobody: no such org. Orgs: acme, globex"},
+		{"--org nobody", "--org nobody: no such org; known: acme, globex"},
 		{"--org acme --by user,colour", "--by colour: expected org, user, key, model, provider, endpoint, run, hour, day, month, class, group or label:NAME, separated by commas"},
 		{"--org acme --sort day", "--sort day: expected cost, calls, tokens, estimated, overrun, refused or one of --by user,model"},
 		{"--org acme -o xml", "--output xml: expected one of table, json, yaml, csv, jsonl"},

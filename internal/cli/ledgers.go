@@ -13,6 +13,7 @@ import (
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // ledgers reads the ledgers of the selected orgs over the API.
@@ -73,7 +74,7 @@ func pickOrgs(known []string, list string) ([]string, error) {
 	for id := range strings.SplitSeq(list, ",") {
 		id = strings.TrimSpace(id)
 		if !slices.Contains(known, id) {
-			return nil, fmt.Errorf("--org %s: no such org. Orgs: %s", id, strings.Join(known, ", "))
+			return nil, fmt.Errorf("--org %s: no such org%s", id, settings.Hint(id, known))
 		}
 		if !slices.Contains(orgs, id) {
 			orgs = append(orgs, id)

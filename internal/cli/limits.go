@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
 // getLimits shows one limit of the list, or all. Where none applies, it names users who have limits of their own.
@@ -178,7 +179,7 @@ func whoHas(org, name string, users []admin.DeclaredUser) string {
 
 // noSuchLimit is the error for a limit that does not apply to the subject.
 func noSuchLimit(org, name string, others []string, users []admin.DeclaredUser) error {
-	text := fmt.Sprintf("limit %s not found. Limits: %s", name, strings.Join(others, ", "))
+	text := fmt.Sprintf("limit %s not found%s", name, settings.Hint(name, others))
 	if len(others) == 0 {
 		text = fmt.Sprintf("limit %s not found; no limit applies here", name)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/internal/admin"
-	"github.com/llmguard/llmguard/internal/auth/keys"
 )
 
 // gather reads arguments and flags.
@@ -26,9 +25,6 @@ func (o *operated) gather(c *cobra.Command, given, args []string) error {
 	}
 	for name, value := range o.command.Fixed {
 		o.sent[name] = value
-	}
-	if slices.ContainsFunc(given, keys.Looks) {
-		return misused("this is a key itself; name it by its id, which `llmguard keys list` shows")
 	}
 	for i, arg := range args[:min(len(args), len(given))] {
 		name, value := argumentName(o.op, arg), given[i]

@@ -50,7 +50,7 @@ func TestSimulateSet(t *testing.T) {
 	if len(got.Reports) != 2 || got.Reports[0].Total.Refused != 0 || got.Reports[1].Total.Refused == 0 {
 		t.Errorf("an added limit: %+v", got)
 	}
-	l.refuses("no such limit. Limits: acme/daily. To add one, write its fields", "simulate", "--set", "acme/hourly: $1")
+	l.refuses("no such limit; known: acme/daily. To add one, write its fields", "simulate", "--set", "acme/hourly: $1")
 	l.refuses("no such limit", "simulate", "--set", "acme/nobody/hourly: {amount: $1, window: 1h}")
 	l.refuses("amount of what time?", "simulate", "--set", "acme/hourly: {amount: $1}")
 	l.refuses(`unknown field "windw"; did you mean "window"?`, "simulate", "--set", "acme/hourly: {amount: $1, windw: 1h}")

@@ -1,14 +1,17 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
@@ -55,7 +58,7 @@ func finish(c *cobra.Command) {
 	}
 	before, work := c.PreRunE, c.RunE
 	c.PreRunE = func(c *cobra.Command, args []string) error {
-		if err := checkFormat(c); err != nil {
+		if err := cmp.Or(noSecrets(c, args), checkFormat(c)); err != nil {
 			return err
 		}
 		if err := requiredFlags(c); err != nil || before == nil {
@@ -94,18 +97,55 @@ func requiredFlags(c *cobra.Command) error {
 	}
 }
 
-// namedArgs reports missing arguments by the names in the command's help.
+// namedArgs reports missing and surplus arguments by the names in the command's help.
 func namedArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		err := check(c, args)
-		needed := slices.DeleteFunc(strings.Fields(c.Use)[1:], func(word string) bool { return strings.HasPrefix(word, "[") })
-		if err == nil || len(args) >= len(needed) {
+		taken := strings.Fields(c.Use)[1:]
+		needed := slices.DeleteFunc(slices.Clone(taken), func(word string) bool { return strings.HasPrefix(word, "[") })
+		switch {
+		case err == nil:
+			return nil
+		case len(args) > len(taken):
+			return surplus(c, taken, args)
+		case len(args) >= len(needed):
 			return err
 		}
 		missing := strings.Join(needed[len(args):], " and ")
-		return fmt.Errorf("`%s` needs %s: %s %s", c.CommandPath(), missing, c.CommandPath(),
-			strings.Join(strings.Fields(c.Use)[1:], " "))
+		return fmt.Errorf("`%s` needs %s: %s %s", c.CommandPath(), missing, c.CommandPath(), strings.Join(taken, " "))
 	}
+}
+
+// surplus is the error for more arguments than a command takes. It suggests the flag that one was meant for.
+func surplus(c *cobra.Command, taken, args []string) error {
+	extra := args[len(taken)]
+	text := fmt.Sprintf("`%s` takes %s; %q is one too many", c.CommandPath(),
+		cmp.Or(strings.Join(taken, " and "), "no arguments"), extra)
+	for _, name := range []string{"file", "config", "org"} {
+		f := c.Flags().Lookup(name)
+		if len(taken) > 0 || f == nil || f.Changed || name == "config" && filepath.Ext(extra) == "" {
+			continue
+		}
+		flag := "--" + name
+		if f.Shorthand != "" {
+			flag = "-" + f.Shorthand
+		}
+		return fmt.Errorf("%s; did you mean %s %s?", text, flag, extra)
+	}
+	return fmt.Errorf("%s; put a value with spaces in quotes", text)
+}
+
+// noSecrets refuses a key where its id belongs, before it is sent or repeated.
+func noSecrets(c *cobra.Command, args []string) error {
+	wrong := slices.ContainsFunc(args, keys.Looks)
+	c.Flags().Visit(func(f *pflag.Flag) {
+		ofKey := strings.Contains(f.Usage, "_KEY") // says which variable has the key
+		wrong = wrong || !ofKey && keys.Looks(strings.TrimPrefix(f.Value.String(), "["))
+	})
+	if wrong {
+		return errors.New("this is a key itself; name it by its id, which `llmguard keys list` shows")
+	}
+	return nil
 }
 
 // knownCommand rejects unknown subcommands of a group and suggests similar ones.
@@ -116,6 +156,9 @@ func knownCommand() cobra.PositionalArgs {
 		}
 		near := settings.Near(args[0], commandNames(c))
 		text := fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath())
+		if len(near) == 0 && c.HasParent() {
+			near = settings.Near(args[0], commandNames(c.Root()))
+		}
 		if len(near) > 0 {
 			return fmt.Errorf("%s; did you mean %s?", text, strings.Join(near, ", "))
 		}
@@ -135,6 +178,10 @@ func commandNames(c *cobra.Command) []string {
 
 // nearFlag adds suggestions to the error about an unknown flag.
 func nearFlag(c *cobra.Command, err error) error {
+	var wrong *pflag.InvalidValueError
+	if errors.As(err, &wrong) {
+		return wrongValue(wrong)
+	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
 		return err
@@ -153,4 +200,16 @@ func nearFlag(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w; list flags with `%s --help`", err, c.CommandPath())
 	}
 	return fmt.Errorf("%w; did you mean --%s?", err, strings.Join(near, " or --"))
+}
+
+// wrongValue is the error for a value that its flag cannot have.
+func wrongValue(err *pflag.InvalidValueError) error {
+	f := err.GetFlag()
+	want := map[string]string{
+		"int": "a whole number", "int64": "a whole number", "duration": "a duration such as 30s, 5m or 1h", "bool": "true or false",
+	}[f.Value.Type()]
+	if want == "" {
+		return err // of a type of our own, which explains it
+	}
+	return fmt.Errorf("--%s %s: expected %s", f.Name, err.GetValue(), want)
 }

@@ -61,7 +61,7 @@ func TestTooManyArguments(t *testing.T) {
 		}
 		line := append(whole(name, c), "a", "b")
 		_, notes, code := llmguard(t, line...)
-		if code != 2 || !regexp.MustCompile(`accepts (at most )?\d+ arg|unknown command "a"`).MatchString(notes) {
+		if code != 2 || !regexp.MustCompile(`"[ab]" is one too many|unknown command "a"`).MatchString(notes) {
 			t.Errorf("%v: exit code %d, error %q; want 2 and the number of arguments", line, code, notes)
 		}
 	}
@@ -239,7 +239,7 @@ func TestKeyWithLineBreak(t *testing.T) {
 func TestKeyInPlaceOfItsID(t *testing.T) {
 	for _, class := range []keys.Class{keys.Live, keys.Admin, keys.Test, keys.Run} {
 		key := keys.New(class)
-		for _, line := range []string{"keys get --org acme " + key, "why " + key, "why " + key[:20], "jobs cancel job_1 " + key} {
+		for _, line := range []string{"usage entries --key " + key, "keys list --org acme --user " + key, "keys get --org acme " + key, "why " + key, "why " + key[:20], "jobs cancel job_1 " + key} {
 			_, notes, code := llmguard(t, append(strings.Fields(line), "--admin-url", "http://127.0.0.1:1", "--admin-key", keys.New(keys.Admin))...)
 			if code == 0 || !strings.Contains(notes, "this is a key itself") || strings.Contains(notes, key[:20]) {
 				t.Errorf("%s: exit code %d, %s; want a refusal without the key", line, code, notes)
@@ -259,6 +259,20 @@ func TestOutNamesTheFile(t *testing.T) {
 func TestMistypedCommand(t *testing.T) {
 	refuses(t, `unknown command "sett" for "llmguard limits"; did you mean set?`, "limits", "sett", "--org", "x")
 	refuses(t, "unknown flag: --nope", "limits", "--nope")
+	refuses(t, `unknown command "validate" for "llmguard config"; did you mean check?`, "config", "validate")
+	refuses(t, "unknown flag: --budget; did you mean --amount?", "limits", "set", "x", "--budget", "$5")
+	refuses(t, "`llmguard apply` takes no arguments; \"orgs.yaml\" is one too many; did you mean -f orgs.yaml?", "apply", "orgs.yaml")
+	refuses(t, `"x.yaml" is one too many; did you mean -c x.yaml?`, "check", "x.yaml")
+	refuses(t, `"acme" is one too many; did you mean --org acme?`, "stop", "acme")
+	refuses(t, `"day" is one too many; put a value with spaces in quotes`, "limits", "set", "x", "--org", "a", "--window", "1", "day")
+	refuses(t, "--days 7d: expected a whole number", "usage", "--days", "7d")
+	refuses(t, "--interval 1: expected a duration such as 30s, 5m or 1h", "top", "--interval", "1")
 	refuses(t, "--limit, --org, --reason and --until are required", "limits", "override")
 	refuses(t, "--listen 127.0.0.1:99999: expected host:port with a port from 0 to 65535", "dev", "--listen", "127.0.0.1:99999")
+}
+
+// TestMistypedVariable: a command does not run at another deployment because a variable's name is mistyped.
+func TestMistypedVariable(t *testing.T) {
+	t.Setenv("LLMGUARD_ADMIN_ULR", "http://127.0.0.1:1")
+	refuses(t, "does not read the environment variable LLMGUARD_ADMIN_ULR; did you mean LLMGUARD_ADMIN_URL?", "orgs", "list")
 }

@@ -120,6 +120,14 @@ func (e Endpoint) Wire() Endpoint {
 // endpoint.
 func (e Endpoint) Path() string { return e.Traits().Path }
 
+// Members returns the names of the members that a JSON request of the endpoint can have, sorted.
+func (e Endpoint) Members() []string {
+	if e.Traits().fields == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(e.Traits().fields.read))
+}
+
 // Canonical returns the path of the endpoint of which a path is an alias, so that limits and records know one;
 // else the path itself. Both are without /v1.
 func Canonical(path string) string {

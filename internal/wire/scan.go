@@ -265,7 +265,26 @@ func (s *scanner) refusal(err error, lim Limits) *Error {
 		return BadRequest("", "duplicate_parameter", "The name %s appears twice in one object (at byte %d).", clip(name),
 			s.pos)
 	}
-	return BadRequest("", "", "We could not parse the JSON body of your request: %v (at byte %d).", err, s.pos)
+	hint := ""
+	if errors.Is(err, errChar) && s.pos < len(s.buf) {
+		hint = charHint(s.buf[s.pos])
+	}
+	return BadRequest("", "", "We could not parse the JSON body of your request: %v (at byte %d)%s.", err, s.pos, hint)
+}
+
+// charHint returns what to do about a character that JSON does not have at its place.
+func charHint(c byte) string {
+	switch c {
+	case '\'':
+		return "; names and texts need double quotes"
+	case 'T', 'F', 'N', 'u':
+		return "; write true, false or null"
+	case ',', '}', ']':
+		return "; a value is missing, or the comma before it is one too many"
+	case '/', '#':
+		return "; JSON has no comments"
+	}
+	return ""
 }
 
 // ambiguous refuses a name that a lax reader takes for another.

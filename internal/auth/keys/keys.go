@@ -38,7 +38,7 @@ const (
 // The ways in which a text is not a key. The errors do not quote the text.
 var (
 	ErrFormat = errors.New("not an llmguard key: expected lg_live_, lg_test_, lg_run_ or lg_admin_ and 36 letters " +
-		"and digits")
+		"and digits, without quotes or spaces")
 	ErrChecksum = errors.New("the key's checksum does not match: a character is missing or mistyped")
 )
 
@@ -102,6 +102,20 @@ func Check(text string) (Class, error) {
 		return "", ErrChecksum
 	}
 	return class, nil
+}
+
+// CheckClass is Check for a key that must be of a class. The error says what the text is instead.
+func CheckClass(text string, want Class) error {
+	class, err := Check(text)
+	switch {
+	case err != nil:
+		return err
+	case want == Admin && class != Admin:
+		return errors.New("this is a caller's key, and one of an administrator (lg_admin_) is needed")
+	case want != Admin && class == Admin:
+		return errors.New("this is an administrator's key, and one of a user (lg_live_) is needed")
+	}
+	return nil
 }
 
 // Pepper is a secret, kept outside the store, that key hashes depend on. ID is written in front

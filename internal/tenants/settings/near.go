@@ -76,6 +76,15 @@ func DidYouMean(name string, known []string) string {
 	return `; did you mean "` + near[0] + `"?`
 }
 
+// Hint is DidYouMean, or if no known name is similar and there are few, lists all.
+func Hint(name string, known []string) string {
+	near := DidYouMean(name, known)
+	if near != "" || len(known) == 0 || len(known) > 20 {
+		return near
+	}
+	return "; known: " + strings.Join(known, ", ")
+}
+
 // Close reports whether a name is a known one with at most two mistakes, or another word for it.
 func Close(name, known string) bool { return off(name, known) < within }
 

@@ -256,6 +256,23 @@ func Find[T Named](list []T, id string) *T {
 	return nil
 }
 
+// IDs returns the ids or names of a list.
+func IDs[T Named](list []T) []string {
+	out := make([]string, len(list))
+	for i := range list {
+		out[i] = list[i].named()
+	}
+	return out
+}
+
+// KeyIDs returns the ids of all keys of an org.
+func (o *Org) KeyIDs() (out []string) {
+	for i := range o.Users {
+		out = append(out, IDs(o.Users[i].Keys)...)
+	}
+	return out
+}
+
 // FindOrAdd returns the element of a list with an id or a name. It adds one if there is none.
 func FindOrAdd[T Named](list *[]T, id string, add func() T) *T {
 	if found := Find(*list, id); found != nil {
