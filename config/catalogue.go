@@ -117,14 +117,9 @@ func noPrice(c *pricing.Catalogue, provider, model string, unknown *pricing.Unkn
 			"[{model: %q, provider: %s, prices: [{input: 1, output: 2}]}], in USD per million tokens",
 			model, strings.Join(unknown.Providers, ", "), model, provider)
 	}
-	var known []string
-	for _, e := range c.Entries() {
-		known = append(append(known, e.Model), e.Names...)
-	}
-	slices.Sort(known)
 	hint := "; add its price"
-	if h := settings.Hint(model, slices.Compact(known)); strings.HasPrefix(h, "; did") {
-		hint = h + " If not, add its price"
+	if near := settings.DidYouMean(model, pricing.ModelNames(c.Entries(), "")); near != "" {
+		hint = near + " If not, add its price"
 	}
 	return fmt.Sprintf("no price is known for %q, so calls to it would be refused%s: prices: [{model: %q, prices: "+
 		"[{input: 1, output: 2}]}], in USD per million tokens",

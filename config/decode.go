@@ -166,8 +166,8 @@ func (d *document) each(path string, n ast.Node, fn func(i int, name string, pai
 // section decodes a mapping into a struct.
 func (d *document) section(path string, n ast.Node, v reflect.Value) {
 	fields := fieldsOf(v.Type())
-	if text, ok := n.(*ast.StringNode); ok {
-		d.mistakes.fail(markOf(n), path, `expected "name: value" lines, got %s%s`, describe(n), asSection(text.Value, v.Type()))
+	if _, ok := n.(*ast.StringNode); ok {
+		d.mistakes.fail(markOf(n), path, `expected "name: value" lines, such as %s: ..., got %s`, fieldFor(v.Type()).Name, describe(n))
 		return
 	}
 	ok := d.each(path, n, func(i int, name string, pair *ast.MappingValueNode) {
@@ -210,21 +210,6 @@ func (d *document) section(path string, n ast.Node, v reflect.Value) {
 	}
 }
 
-// asSection returns the end of an error about a text where fields belong: the field that it was meant for.
-func asSection(text string, section reflect.Type) string {
-	field := nameOf(section)
-	if section == reflect.TypeFor[Redis]() {
-		field = map[bool]string{true: "url", false: "addresses"}[strings.Contains(text, "://")]
-	}
-	switch field {
-	case "":
-		return ""
-	case "addresses":
-		return fmt.Sprintf("; write {addresses: [%q]}", text)
-	}
-	return fmt.Sprintf("; write {%s: %s}", field, mask(strconv.Quote(text)))
-}
-
 // placeOf returns the place of a pair in errors: its value if that is on the same line as the name,
 // else the name.
 func placeOf(pair *ast.MappingValueNode) mark {
@@ -262,30 +247,19 @@ func (d *document) list(path string, n ast.Node, v reflect.Value, f field) {
 
 // asList describes how what is not a list is written as one.
 func asList(n ast.Node, element reflect.Type) string {
-	if text, ok := n.(*ast.StringNode); ok && !settings.IsSection(element) && !strings.ContainsAny(text.Value, ",[]{}") {
-		return "write [" + mask(strconv.Quote(text.Value)) + "]"
-	}
 	pairs, _ := entries(n)
-	if id := nameOf(element); id != "" && len(pairs) > 0 {
-		if _, named := entries(pairs[0].Value); named {
-			return fmt.Sprintf(`write "- %s: %[2]s" instead of "%[2]s:"`, id, pairs[0].Key.GetToken().Value)
-		}
+	text, single := n.(*ast.StringNode)
+	switch section := settings.IsSection(element); {
+	case section && len(pairs) > 0 && pairs[0].Value.Type() == ast.MappingType:
+		return fmt.Sprintf(`write "- %s: %[2]s" instead of "%[2]s:"`, fieldFor(element).Name, pairs[0].Key.GetToken().Value)
+	case !section && single && !strings.ContainsAny(text.Value, ",[]{}"):
+		return "write [" + mask(strconv.Quote(text.Value)) + "]"
 	}
 	return `begin each element with "- "`
 }
 
-// nameOf returns the field by which elements of a list are named, such as id; "" if they have no names.
-func nameOf(element reflect.Type) string {
-	if !settings.IsSection(element) {
-		return ""
-	}
-	for _, f := range fieldsOf(element) {
-		if f.Required && (f.Name == "id" || f.Name == "name") {
-			return f.Name
-		}
-	}
-	return ""
-}
+// fieldFor returns the field that a text in place of a section is likely for: the first, such as id or name.
+func fieldFor(section reflect.Type) field { return fieldsOf(section)[0] }
 
 // subject decodes the subject of a limit: a name, or a list of names.
 func (d *document) subject(path string, n ast.Node, v reflect.Value, f field) {

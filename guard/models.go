@@ -92,7 +92,7 @@ func (p *Policy) Unmatched(pattern string) string {
 			return ""
 		}
 	}
-	known := p.pricedNames()
+	known := pricing.ModelNames(p.Catalogue.Entries(), "")
 	for _, provider := range p.Providers.All() {
 		known = append(known, provider.Names()...)
 	}
@@ -111,14 +111,6 @@ func (p *Policy) Unmatched(pattern string) string {
 	}
 	near := settings.DidYouMean(strings.Trim(pattern, "*"), known)
 	return wrong + cmp.Or(near, "; if the name is right, add its price under prices first")
-}
-
-// pricedNames returns the names of all models that have a price.
-func (p *Policy) pricedNames() (names []string) {
-	for _, e := range p.Catalogue.Entries() {
-		names = append(append(names, e.Model), e.Names...)
-	}
-	return names
 }
 
 // pooled reports whether a pattern is one of a pool's, or narrower.

@@ -341,6 +341,16 @@ func (c *Catalogue) Entries() []Entry {
 	return list
 }
 
+// ModelNames returns all names of the models in a list, of one provider unless it is "".
+func ModelNames(list []Entry, provider string) (names []string) {
+	for _, e := range list {
+		if provider == "" || e.Provider == provider {
+			names = append(append(names, e.Model), e.Names...)
+		}
+	}
+	return names
+}
+
 // Version returns a short hash of every price and rule in the catalogue; it is recorded with each
 // ledger entry.
 func (c *Catalogue) Version() string { return c.version }

@@ -62,8 +62,11 @@ func (a *authenticator) authenticate(r *http.Request, ip netip.Addr) (auth.Princ
 	if !sent {
 		return auth.Principal{}, wire.InvalidKey("Exactly one API key is required. Send it as `Authorization: Bearer lg_live_...`")
 	}
-	if err := keys.CheckClass(text, keys.Live); err != nil { // its form is no secret
+	switch class, err := keys.Check(text); { // what is wrong with its form is no secret
+	case err != nil:
 		return auth.Principal{}, wrongKey(": " + err.Error())
+	case class == keys.Admin:
+		return auth.Principal{}, wrongKey(": this is an administrator's key, for the admin API only")
 	}
 	return auth.Principal{}, wrongKey("")
 }

@@ -75,13 +75,21 @@ func TestAuth(t *testing.T) {
 		f(name, http.Header{"Authorization": {"bearer  " + text[name] + " "}}, true)
 		f(name, http.Header{"Api-Key": {text[name]}}, true)
 	}
-	for _, name := range []string{"expired", "disabled", "unknown", "admin"} {
+	for _, name := range []string{"expired", "disabled", "unknown"} {
 		f(name, bearer(text[name]), false)
 	}
 	if len(refusals) != 1 {
 		t.Errorf("refusals tell keys apart: %v", refusals)
 	}
 	good := text["new"]
+	for key, why := range map[string]string{
+		text["admin"]: "an administrator's key", good[:20]: "not an llmguard key", "Bearer " + good: "without quotes or spaces",
+		good[:len(good)-1] + "é": "not an llmguard key", "$OPENAI_API_KEY": "not an llmguard key",
+	} {
+		if _, err := try(bearer(key)); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: got %v, want %s", key, err, why)
+		}
+	}
 	f("damaged", bearer(good[:len(good)-1]+"!"), false)
 	f("foreign", bearer("sk-other"), false)
 	f("empty", bearer(""), false)

@@ -226,7 +226,7 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 	found, ok := s.routes[pattern]
 	if !ok {
 		return route{}, "", wire.NotFound("", "unknown_url",
-			"Unknown request URL: %s %s%s. This proxy serves %s. For what it does not serve, and why, see %s",
+			"Unknown request URL: %s %s%s This proxy serves %s. For what it does not serve, and why, see %s",
 			r.Method, shorten(r.URL.Path), s.nearPath(path), s.served, notServed)
 	}
 	if !slices.Contains(found.methods, r.Method) {
@@ -235,25 +235,16 @@ func (s *Server) match(r *http.Request) (route, string, error) {
 	return found, arg, nil
 }
 
-// nearPath returns the end of a sentence about an unknown path: the one that was probably meant.
+// nearPath ends a sentence about an unknown path, and names the one that was probably meant.
 func (s *Server) nearPath(path string) string {
-	switch {
-	case strings.HasPrefix(path, "/admin/"):
-		return "; the admin API is on the admin listener (admin.listen)"
-	case len(path) > 100:
-		return ""
+	if strings.HasPrefix(path, "/admin/") {
+		return ". The admin API is on the admin listener (admin.listen)."
 	}
-	var known []string
-	for served := range s.routes {
-		if !strings.Contains(served, "*") {
-			known = append(known, served)
-		}
+	known := slices.Sorted(maps.Keys(s.routes))
+	if near := settings.Near(path, known); len(near) > 0 && !strings.Contains(near[0], "*") {
+		return ". Did you mean /v1" + near[0] + "?"
 	}
-	slices.Sort(known)
-	if near := settings.Near(path, known); len(near) > 0 {
-		return "; did you mean /v1" + near[0] + "?"
-	}
-	return ""
+	return "."
 }
 
 // lists returns the paths of lists of objects. Below each, ids and words alternate.

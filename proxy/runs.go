@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/auth"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -30,8 +32,29 @@ type runHandler struct {
 	bodies *bodyReader
 }
 
+// requestHeaders are the headers of requests that llmguard reads itself.
+var requestHeaders = []string{
+	headerBudget, headerPriority, headerDeadline, headerAsk, guard.HeaderCache, headerWebhook,
+}
+
+// misnamed refuses a header with almost the name of one that bounds or directs a call, which would go without it.
+func misnamed(h http.Header) error {
+	for name := range h {
+		if !strings.Contains(name, "Llmguard-") || slices.Contains(requestHeaders, name) {
+			continue
+		}
+		if near := settings.Near(name, requestHeaders); len(near) > 0 && settings.Close(name, near[0]) {
+			return wire.BadRequest(name, "unknown_header", "There is no header %.64q; did you mean %s?", name, near[0])
+		}
+	}
+	return nil
+}
+
 // enter reads the run of the caller's key, and the one that a request names.
 func (h *runHandler) enter(x *request, r *http.Request, to *route) error {
+	if err := misnamed(r.Header); err != nil {
+		return err
+	}
 	runs := h.opts.Guard.Runs
 	if x.caller.Run != "" {
 		caller, err := runs.Read(r.Context(), x.caller)

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -117,7 +118,7 @@ func decode(raw []byte, v any) error {
 	switch {
 	case errors.As(err, &semantic) && errors.Is(err, json.ErrUnknownName):
 		name := strings.TrimPrefix(string(semantic.JSONPointer), "/")
-		return wire.BadRequest(name, "unknown_field", "There is no field %q in this request", name)
+		return cmp.Or(known(v, name), err)
 	case errors.As(err, &semantic):
 		name := strings.TrimPrefix(string(semantic.JSONPointer), "/")
 		return invalid(name, "%s cannot be a JSON %s", field(name), semantic.JSONKind)

@@ -101,14 +101,10 @@ func (h *authenticator) authenticate(c *call) (actor, error) {
 	if blocked || !h.failures.Attempt(c.r.Context(), c.ip, c.start) {
 		return actor{}, wire.RateLimited("Too many requests with an incorrect key", auth.FailureRetryAfter)
 	}
-	why := ""
 	if sent {
 		h.refused(c, known)
-		if err := keys.CheckClass(text, keys.Admin); err != nil {
-			why = ". The one sent: " + err.Error()
-		}
 	}
-	e := wire.InvalidKey("Send an administrator's key, as `Authorization: Bearer lg_admin_...`. Create one with `llmguard admins create`" + why)
+	e := wire.InvalidKey("Send an administrator's key, as `Authorization: Bearer lg_admin_...`. Create one with `llmguard admins create`")
 	e.Header = http.Header{"Www-Authenticate": {"Bearer"}}
 	return actor{}, e
 }

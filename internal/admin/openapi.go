@@ -232,12 +232,14 @@ func settingsIn(section reflect.Type, all bool) []jsonField {
 
 // known rejects names that a specification does not have.
 func known(spec any, name string) error {
+	var names []string
 	for _, f := range fieldsOf(reflect.TypeOf(spec).Elem()) {
 		if f.name == name {
 			return nil
 		}
+		names = append(names, f.name)
 	}
-	return wire.BadRequest(name, "unknown_field", "There is no field %q in this request", name)
+	return wire.BadRequest(name, "unknown_field", "There is no field %q in this request%s", name, settings.DidYouMean(name, names))
 }
 
 // reset zeroes what a pointer points to, and returns the pointer.

@@ -14,7 +14,6 @@ import (
 	"net/url"
 	"os"
 	"os/user"
-	"slices"
 	"strings"
 	"time"
 
@@ -140,9 +139,7 @@ var variables = []string{"LLMGUARD_ADMIN_KEY", "LLMGUARD_ADMIN_URL", "LLMGUARD_C
 func knownVariables() error {
 	for _, one := range os.Environ() {
 		name, _, _ := strings.Cut(one, "=")
-		near := settings.Near(name, variables)
-		if strings.HasPrefix(name, "LLMGUARD_") && len(near) > 0 && !slices.Contains(variables, name) &&
-			settings.Close(name, near[0]) {
+		if near := settings.Near(name, variables); len(near) > 0 && near[0] != name && settings.Close(name, near[0]) {
 			return misused("llmguard does not read the environment variable %s; did you mean %s? If not, unset it", name, near[0])
 		}
 	}

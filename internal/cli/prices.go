@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 )
@@ -92,6 +93,15 @@ func (f *priceFlags) keep(list []pricing.Entry) ([]pricing.Entry, error) {
 	}
 	return nil, fmt.Errorf("no model matches %s%s", f.model,
 		didYouMean(strings.ReplaceAll(f.model, "*", ""), f.provider, list))
+}
+
+// didYouMean suggests model names similar to an unknown one, of one provider if given.
+func didYouMean(model, provider string, list []pricing.Entry) string {
+	near := settings.Near(model, pricing.ModelNames(list, provider))
+	if len(near) == 0 {
+		return "; list known models with `llmguard prices list`"
+	}
+	return "; did you mean " + strings.Join(near, ", ") + "?"
 }
 
 func providerIDs(list []pricing.Entry) []string {

@@ -118,21 +118,17 @@ func namedArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 
 // surplus is the error for more arguments than a command takes. It suggests the flag that one was meant for.
 func surplus(c *cobra.Command, taken, args []string) error {
-	extra := args[len(taken)]
-	text := fmt.Sprintf("`%s` takes %s; %q is one too many", c.CommandPath(),
-		cmp.Or(strings.Join(taken, " and "), "no arguments"), extra)
-	for _, name := range []string{"file", "config", "org"} {
-		f := c.Flags().Lookup(name)
-		if len(taken) > 0 || f == nil || f.Changed || name == "config" && filepath.Ext(extra) == "" {
-			continue
-		}
-		flag := "--" + name
-		if f.Shorthand != "" {
-			flag = "-" + f.Shorthand
-		}
-		return fmt.Errorf("%s; did you mean %s %s?", text, flag, extra)
+	extra, takes, instead := args[len(taken)], "no arguments", "put a value with spaces in quotes"
+	if len(taken) > 0 {
+		takes = strings.Join(taken, " and ")
 	}
-	return fmt.Errorf("%s; put a value with spaces in quotes", text)
+	for _, name := range []string{"org", "config", "file"} { // the last is the most likely
+		f := c.Flags().Lookup(name)
+		if len(taken) == 0 && f != nil && !f.Changed && (name != "config" || filepath.Ext(extra) != "") {
+			instead = "did you mean --" + name + " " + extra + "?"
+		}
+	}
+	return fmt.Errorf("`%s` takes %s; %q is one too many; %s", c.CommandPath(), takes, extra, instead)
 }
 
 // noSecrets refuses a key where its id belongs, before it is sent or repeated.

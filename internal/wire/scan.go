@@ -266,25 +266,10 @@ func (s *scanner) refusal(err error, lim Limits) *Error {
 			s.pos)
 	}
 	hint := ""
-	if errors.Is(err, errChar) && s.pos < len(s.buf) {
-		hint = charHint(s.buf[s.pos])
+	if errors.Is(err, errChar) {
+		hint = ". JSON has double quotes around names and texts, true, false and null, no comma at an end, and no comments"
 	}
 	return BadRequest("", "", "We could not parse the JSON body of your request: %v (at byte %d)%s.", err, s.pos, hint)
-}
-
-// charHint returns what to do about a character that JSON does not have at its place.
-func charHint(c byte) string {
-	switch c {
-	case '\'':
-		return "; names and texts need double quotes"
-	case 'T', 'F', 'N', 'u':
-		return "; write true, false or null"
-	case ',', '}', ']':
-		return "; a value is missing, or the comma before it is one too many"
-	case '/', '#':
-		return "; JSON has no comments"
-	}
-	return ""
 }
 
 // ambiguous refuses a name that a lax reader takes for another.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -210,23 +209,21 @@ var kindsOf = map[string]string{
 
 // wrongHosts looks for base URLs of another kind of provider, and of llmguard itself.
 func wrongHosts(_ context.Context, e *examination, r *diagnose.Report) {
-	_, own, _ := net.SplitHostPort(e.cfg.Listen)
+	own := listen.HostName(e.cfg.Listen)
 	for i, p := range e.cfg.Providers {
 		base, err := url.Parse(p.BaseURL)
 		if err != nil {
 			continue
 		}
-		at := fmt.Sprintf("providers[%d]", i)
-		if here := base.Hostname() == "localhost" || listen.HostName(base.Host) == listen.HostName(e.cfg.Listen); here &&
-			base.Port() == own {
+		host, at := base.Hostname(), fmt.Sprintf("providers[%d]", i)
+		if (host == own || host == "localhost") && strings.HasSuffix(e.cfg.Listen, ":"+base.Port()) {
 			r.At(at+".base_url", diagnose.Error, "is the address on which llmguard listens, so calls return to it",
 				"Write the provider's address, or another port in listen.")
 		}
-		compatible := p.Kind == "openai" && strings.Contains(base.Path, "/openai")
-		for host, kind := range kindsOf {
-			if strings.HasSuffix(base.Hostname(), host) && kind != p.Kind && !compatible {
-				r.At(at+".kind", diagnose.Warning, fmt.Sprintf("kind %s at %s, whose kind is %s", p.Kind, base.Hostname(), kind),
-					"Set kind: "+kind+".")
+		for end, kind := range kindsOf {
+			compatible := kind == p.Kind || p.Kind == "openai" && strings.Contains(base.Path, "/openai")
+			if strings.HasSuffix(host, end) && !compatible {
+				r.At(at+".kind", diagnose.Warning, "kind "+p.Kind+" at "+host, "Set kind: "+kind+".")
 			}
 		}
 	}

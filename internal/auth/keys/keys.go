@@ -104,20 +104,6 @@ func Check(text string) (Class, error) {
 	return class, nil
 }
 
-// CheckClass is Check for a key that must be of a class. The error says what the text is instead.
-func CheckClass(text string, want Class) error {
-	class, err := Check(text)
-	switch {
-	case err != nil:
-		return err
-	case want == Admin && class != Admin:
-		return errors.New("this is a caller's key, and one of an administrator (lg_admin_) is needed")
-	case want != Admin && class == Admin:
-		return errors.New("this is an administrator's key, and one of a user (lg_live_) is needed")
-	}
-	return nil
-}
-
 // Pepper is a secret, kept outside the store, that key hashes depend on. ID is written in front
 // of each hash, so that peppers can be rotated. The zero value means no pepper.
 type Pepper struct {

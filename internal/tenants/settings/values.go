@@ -204,11 +204,12 @@ func quantityHint(text string) string {
 	return fmt.Sprintf(`; did you mean %[1]s, or "$%[1]s" for money?`, plain)
 }
 
-// peoplesNumber is a number as people write it: 1,000 or 2,5 or 1.5M or 1e6, with a unit.
-var peoplesNumber = regexp.MustCompile(`(?i)^(?:us)?\s*\$?\s*([0-9][0-9.,_ ]*)(e[0-9]+)?\s*([km]?)\s*` +
-	`(?:\$|usd|us dollars?|dollars?|tokens?|requests?|calls?)?$`)
+// peoplesNumber is a number as people write it: 1,000 or 2,5 or 1.5M, with a unit.
+var peoplesNumber = regexp.MustCompile(`(?i)^(?:us)?\s*\$?\s*(\d[\d.,_ ]*(?:e\d+)?)\s*([km]?)\s*` +
+	`(?:\$|usd|(?:us )?dollars?|tokens?|requests?|calls?)?$`)
 
-var thousands = regexp.MustCompile(`^[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?$`)
+// decimalComma is the comma of a number that has no others: 2,5 and 2,50, not 2,500.
+var decimalComma = regexp.MustCompile(`^(\d+),(\d{1,2})$`)
 
 // plainNumber returns a number that people wrote in another form; "" if it cannot be read.
 func plainNumber(text string) string {
@@ -216,15 +217,12 @@ func plainNumber(text string) string {
 	if parts == nil {
 		return ""
 	}
-	digits := strings.NewReplacer(" ", "", "_", "").Replace(parts[1])
-	if thousands.MatchString(digits) {
-		digits = strings.ReplaceAll(digits, ",", "")
-	}
-	n, err := strconv.ParseFloat(strings.Replace(digits, ",", ".", 1)+parts[2], 64)
+	digits := decimalComma.ReplaceAllString(strings.TrimSpace(parts[1]), "$1.$2")
+	n, err := strconv.ParseFloat(strings.NewReplacer(" ", "", "_", "", ",", "").Replace(digits), 64)
 	if err != nil || n > MaxQuantity {
 		return ""
 	}
-	unit := map[string]float64{"": 1, "k": 1e3, "m": 1e6}[strings.ToLower(parts[3])]
+	unit := map[string]float64{"": 1, "k": 1e3, "m": 1e6}[strings.ToLower(parts[2])]
 	return strconv.FormatFloat(n*unit, 'f', -1, 64)
 }
 
