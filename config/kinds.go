@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/providers"
@@ -218,8 +217,8 @@ func checkRedisPrefix(prefix string) error {
 }
 
 // placeholder is a credential that was to be replaced by another text: {{KEY}}, %KEY%, env:KEY, KEY_NAME, /path, sk-...
-var placeholder = regexp.MustCompile(`^(\{\{.*\}\}|<.*>|%\w+%|\$\(.*\)|\$[A-Za-z_]\w*|env:.*|os\.environ.*|@?/.*|` +
-	`[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|(?i:your|my|insert)[-_ ].*|.*\.\.\.)$`)
+var placeholder = regexp.MustCompile(`^(\{\{.*\}\}|<.*>|%\w+%|\$\(.*\)|\$[A-Za-z_]\w*|env:.*|os\.environ.*|` +
+	`@?/(run|etc|var|home|mnt|opt|secrets)/.*|[A-Z][A-Z0-9_]*_(KEY|TOKEN|SECRET)|(?i:your|insert)[-_ ].*|.*\.\.\.)$`)
 
 // checkCredential checks the text of a provider's key. Its errors do not repeat the text.
 func checkCredential(text string) error {
@@ -231,8 +230,6 @@ func checkCredential(text string) error {
 			"or the key itself")
 	case strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return errors.New("contains a space, or a character that no key has; write the key alone, without Bearer")
-	case keys.Looks(text):
-		return errors.New("is a key of llmguard; write the one that the provider gave you")
 	}
 	return nil
 }

@@ -200,6 +200,7 @@ func TestRedisDoesNotAnswer(t *testing.T) {
 			redis.Options{Addr: shared.Addr, Username: "narrow", Password: "secret-canary"},
 			"does not allow INFO, which shows memory and failovers: NOPERM", "Allow the ACL user to run INFO",
 		},
+		{redis.Options{Addr: shared.Addr, DB: 999}, "DB index", "Set redis.db"},
 		{redis.Options{Addr: "127.0.0.1:1"}, "connection refused", "Check that it is running there"},
 	} {
 		tc.options.MaxRetries, tc.options.DialerRetries = -1, 1

@@ -24,6 +24,7 @@ var theirs = map[string]string{
 	"group":     "team department",
 	"groups":    "teams departments",
 	"input":     "prompt inputcostpertoken",
+	"kind":      "type vendor",
 	"limits":    "budget budgets maxbudget monthlybudget budgetlimit ratelimit ratelimits",
 	"list":      "ls show get",
 	"listen":    "host port bind address",
