@@ -36,8 +36,9 @@ func homes(name string) []string {
 // unknownField returns the message for a name that a section does not have.
 func unknownField(name string, known []string) string {
 	near, at := settings.DidYouMean(name, known), homes(name)
+	alike := slices.ContainsFunc(known, func(k string) bool { return settings.Close(name, k) })
 	switch {
-	case near != "" && (len(at) == 0 || slices.ContainsFunc(known, func(k string) bool { return settings.Close(name, k) })):
+	case near != "" && (len(at) == 0 || alike):
 		return fmt.Sprintf("unknown field %q%s", name, near)
 	case len(at) == 1 && at[0] == "":
 		return fmt.Sprintf("unknown field %q here; it belongs at the top level", name)

@@ -57,8 +57,8 @@ func unknownMember(ep wire.Endpoint, name, does, provider string) error {
 			"Unsupported parameter: '%s'. It %s, so the cost of the call cannot be reserved. "+advice, name, does, provider)
 	}
 	return wire.BadRequest(name, "unknown_parameter",
-		"Unknown parameter: '%s'%s. Its cost is unknown. "+advice, name, strings.TrimSuffix(settings.DidYouMean(name, ep.Members()), "?"),
-		provider)
+		"Unknown parameter: '%s'%s. Its cost is unknown. "+advice, name,
+		strings.TrimSuffix(settings.DidYouMean(name, ep.Members()), "?"), provider)
 }
 
 // members counts the texts of members outside OpenAI's API as input, because a provider may

@@ -219,7 +219,8 @@ func now() time.Time { return time.Now() }
 func (p *Policy) unpriced(err error) error {
 	var unknown *pricing.UnknownModelError
 	if errors.As(err, &unknown) {
-		return wire.BadRequest("model", "model_not_priced", "%v%s", err, settings.DidYouMean(unknown.Model, pricing.ModelNames(p.Catalogue.Entries(), "")))
+		known := pricing.ModelNames(p.Catalogue.Entries(), "")
+		return wire.BadRequest("model", "model_not_priced", "%v%s", err, settings.DidYouMean(unknown.Model, known))
 	}
 	return fmt.Errorf("price: %w", err)
 }

@@ -200,3 +200,32 @@ func TestForwarded(t *testing.T) {
 		t.Errorf("logged %d lines, want one: %s", got, log.String())
 	}
 }
+
+// TestCallersMistakes: a message names what was probably meant.
+func TestCallersMistakes(t *testing.T) {
+	r := runRig(t)
+	const messages = `"messages":[{"role":"user","content":"hi"}]`
+	good := `{"model":"gpt-4o","max_tokens":10,` + messages + `}`
+	for _, c := range []struct {
+		path, body, header string
+		status             int
+		code, want         string
+	}{
+		{"/v1/v1/chat/completions", good, "", 404, "unknown_url", "Did you mean /v1/chat/completions?"},
+		{"/v1/chat/completion", good, "", 404, "unknown_url", "Did you mean /v1/chat/completions?"},
+		{"/admin/v1/orgs", good, "", 404, "unknown_url", "on the admin listener"},
+		{"/v1/chat/completions", `{'model':'gpt-4o'}`, "", 400, "", "double quotes around names and texts"},
+		{"/v1/chat/completions", `{"model":"gpt-4o","max_token":10,` + messages + `}`, "", 400, "unknown_parameter", `did you mean "max_tokens"`},
+		{"/v1/chat/completions", `{"model":"gpt4o",` + messages + `}`, "", 400, "model_not_priced", `did you mean "gpt-4o"?`},
+		{"/v1/chat/completions", good, "X-Llmguard-Budget", 400, "unknown_parameter", "did you mean Llmguard-Budget?"},
+		{"/v1/chat/completions", good, "Llmguard-Prioritty", 400, "unknown_parameter", "did you mean Llmguard-Priority?"},
+	} {
+		var header []string
+		if c.header != "" {
+			header = []string{c.header, "x"}
+		}
+		if got := r.call("POST", c.path, c.body, header...).fails(t, c.status, c.code); !strings.Contains(got, c.want) {
+			t.Errorf("%s %s %s: got %q, want %q in it", c.path, c.body, c.header, got, c.want)
+		}
+	}
+}

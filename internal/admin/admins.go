@@ -7,6 +7,8 @@ import (
 
 	"github.com/llmguard/llmguard/internal/auth/keys"
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // Admin is an administrator, without the key.
@@ -72,7 +74,8 @@ func (h *adminHandler) showAdmin(c *call, id string) (Admin, error) {
 	all := h.login.administrators(h.opts.File())
 	a, ok := all[id]
 	if !ok {
-		return Admin{}, missing("admin", "There is no administrator", id, slices.Sorted(maps.Keys(all)))
+		return Admin{}, wire.NotFound("admin", "admin_not_found", "There is no administrator %.80q%s", id,
+			settings.Hint(id, slices.Sorted(maps.Keys(all))))
 	}
 	return h.viewAdmin(c, id, a), nil
 }

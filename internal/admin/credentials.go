@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/tenants"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
@@ -48,7 +49,8 @@ func (h *credentialHandler) setCredential(c *call) (any, error) {
 		return nil, err
 	}
 	if !slices.Contains(h.opts.File().Providers, provider) {
-		return nil, missing("provider", "There is no provider", provider, h.opts.File().Providers)
+		return nil, wire.NotFound("provider", "provider_not_found", "There is no provider %.80q%s", provider,
+			settings.Hint(provider, h.opts.File().Providers))
 	}
 	n := body[newCredential](c)
 	if len(n.Secret) < 8 || len(n.Secret) > maxSecret || strings.ContainsFunc(n.Secret, func(r rune) bool {

@@ -102,14 +102,10 @@ func (d *directory) memberSource(org, user string) func(name string) string {
 func (d *directory) org(id string) (*settings.Org, bool, error) {
 	o := d.opts.Effective().Org(id)
 	if o == nil {
-		return nil, false, missing("org", "There is no org", id, settings.IDs(d.opts.Effective().Orgs))
+		return nil, false, wire.NotFound("org", "org_not_found", "There is no org %.80q%s", id,
+			settings.Hint(id, settings.IDs(d.opts.Effective().Orgs)))
 	}
 	return o, d.opts.File().Org(id) != nil, nil
-}
-
-// missing is the error for a name that is not one of the known ones; param is what it names.
-func missing(param, text, name string, known []string) error {
-	return wire.NotFound(param, param+"_not_found", "%s %.80q%s", text, name, settings.Hint(name, known))
 }
 
 // orgOf returns an org by its id. Instead of everyOrg it returns the only one that has the key or, if
@@ -155,7 +151,8 @@ func (d *directory) records(org string) *tenants.Tenant {
 func (d *directory) user(org *settings.Org, id string) (*settings.User, bool, error) {
 	u := org.User(id)
 	if u == nil {
-		return nil, false, missing("user", "Org "+org.ID+" has no user", id, settings.IDs(org.Users))
+		return nil, false, wire.NotFound("user", "user_not_found", "Org %s has no user %.80q%s", org.ID, id,
+			settings.Hint(id, settings.IDs(org.Users)))
 	}
 	return u, d.filed(org.ID)[id], nil
 }
@@ -181,7 +178,8 @@ func (d *directory) key(org *settings.Org, id string) (k *settings.Key, user *se
 		}
 	}
 	if k == nil {
-		return nil, nil, false, missing("key", "Org "+org.ID+" has no key", id, org.KeyIDs())
+		return nil, nil, false, wire.NotFound("key", "key_not_found", "Org %s has no key %.80q%s", org.ID, id,
+			settings.Hint(id, org.KeyIDs()))
 	}
 	if o := d.opts.File().Org(org.ID); o != nil {
 		for _, u := range o.Users {

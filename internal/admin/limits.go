@@ -221,7 +221,8 @@ func limitNamed(limits []budget.Limit, name string) (*budget.Limit, error) {
 		}
 		names = append(names, limits[i].ID)
 	}
-	return nil, missing("limit", "There is no limit", name, names)
+	return nil, wire.NotFound("limit", "limit_not_found", "There is no limit %.80q here%s", name,
+		settings.Hint(name, names))
 }
 
 func (h *limitHandler) setLimit(c *call) (any, error) {

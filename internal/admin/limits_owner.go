@@ -7,6 +7,7 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // ownerOf returns whose list of limits the query names: that of a user, a group, a plan or the org.
@@ -50,7 +51,8 @@ func (h *limitHandler) limitsOfOwner(org, owner string) ([]budget.Limit, error) 
 	}
 	limits, ok := h.opts.Policy().Orgs[org].GroupLimits[id]
 	if !ok {
-		return nil, missing("group", "Org "+org+" has no group", id, slices.Sorted(maps.Keys(h.opts.Policy().Orgs[org].GroupLimits)))
+		return nil, wire.NotFound("group", "group_not_found", "Org %s has no group %.80q%s", org, id,
+			settings.Hint(id, slices.Sorted(maps.Keys(h.opts.Policy().Orgs[org].GroupLimits))))
 	}
 	return limits, nil
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
+	"github.com/llmguard/llmguard/internal/wire"
 )
 
 // limitsReset says which counters to reset: all of the org's, those of one limit, or those of one
@@ -105,7 +107,8 @@ func (h *resetHandler) chosen(org string, how *limitsReset) (
 		names := limitNames(all)
 		all = slices.DeleteFunc(all, func(l budget.Limit) bool { return l.ID != how.Limit })
 		if len(all) == 0 {
-			return nil, nil, missing("limit", "Org "+org+" has no limit", how.Limit, names)
+			return nil, nil, wire.NotFound("limit", "limit_not_found", "Org %s has no limit %.80q%s", org, how.Limit,
+				settings.Hint(how.Limit, names))
 		}
 	}
 	return all, h.concerns(org, how), nil

@@ -239,7 +239,8 @@ func known(spec any, name string) error {
 		}
 		names = append(names, f.name)
 	}
-	return wire.BadRequest(name, "unknown_field", "There is no field %q in this request%s", name, settings.DidYouMean(name, names))
+	return wire.BadRequest(name, "unknown_field", "There is no field %q in this request%s", name,
+		settings.DidYouMean(name, names))
 }
 
 // reset zeroes what a pointer points to, and returns the pointer.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/llmguard/llmguard/internal/tenants/settings"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/queue"
 )
 
@@ -243,5 +245,6 @@ func noPool(q *queue.Queue, pool string, err error) error {
 	if slices.Contains(known, pool) {
 		return err
 	}
-	return missing("pool", "The configuration has no pool", pool, known)
+	return wire.NotFound("pool", "pool_not_found", "There is no pool %.80q in the configuration%s", pool,
+		settings.Hint(pool, known))
 }

@@ -25,7 +25,7 @@ func (a *App) adminHandler() http.Handler {
 		a.front.Operators(mux)
 	}
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
-		e := wire.NotFound("", "unknown_url", "This is the admin listener; send calls of models to the proxy's (listen in the configuration)")
+		e := wire.NotFound("", "unknown_url", "This is the admin listener; send calls to the proxy's (listen)")
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(e.Status)
 		_, _ = w.Write(e.JSON())

@@ -77,8 +77,8 @@ func mergedQuotas(_ context.Context, e *examination, r *diagnose.Report) {
 	for i, p := range e.cfg.Providers {
 		for j, pool := range p.Pools {
 			if pool.TPM > 0 && pool.TPM < pool.RPM {
-				r.At(fmt.Sprintf("providers[%d].pools[%d].tpm", i, j), diagnose.Warning, fmt.Sprintf("pool %s has fewer tokens per "+
-					"minute (tpm) than requests (rpm)", pool.ID), "Check whether the two are swapped.")
+				r.At(fmt.Sprintf("providers[%d].pools[%d].tpm", i, j), diagnose.Warning,
+					fmt.Sprintf("pool %s has fewer tokens per minute (tpm) than requests (rpm)", pool.ID), "Check whether the two are swapped.")
 			}
 			if pool.TPM == 0 || !providers.DialectOf(p.Kind).SplitsQuota() {
 				continue
@@ -221,8 +221,8 @@ func wrongHosts(_ context.Context, e *examination, r *diagnose.Report) {
 				"Write the provider's address, or another port in listen.")
 		}
 		for end, kind := range kindsOf {
-			compatible := kind == p.Kind || p.Kind == "openai" && strings.Contains(base.Path, "/openai")
-			if strings.HasSuffix(host, end) && !compatible {
+			compatible := strings.Contains(base.Path, "/openai") // such as Gemini's
+			if strings.HasSuffix(host, end) && kind != p.Kind && !compatible {
 				r.At(at+".kind", diagnose.Warning, "kind "+p.Kind+" at "+host, "Set kind: "+kind+".")
 			}
 		}

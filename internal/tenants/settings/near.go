@@ -58,8 +58,8 @@ func Near(name string, known []string) []string {
 	return near[:min(3, len(near))]
 }
 
-// DidYouMean returns the end of an error about an unknown name: the most similar of the known names. It is empty if none
-// is similar.
+// DidYouMean returns the end of an error about an unknown name: the most similar of the known names. It is empty if
+// none is similar.
 func DidYouMean(name string, known []string) string {
 	near := Near(name, known)
 	if len(near) == 0 {

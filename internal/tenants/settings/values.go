@@ -182,15 +182,19 @@ func ParseQuantity(text string) (Quantity, error) {
 	return Quantity{N: int64(nano), Money: true}, nil
 }
 
-// otherCurrency is the mark of an amount that is not in dollars.
-var otherCurrency = regexp.MustCompile(`(?i)[€£¥₹]|\b(eur|euros?|gbp|chf|cny|inr|jpy|cents?)\b`)
+// Marks of amounts in dollars, in another currency, and of no limit.
+var (
+	inDollars     = regexp.MustCompile(`(?i)\$|us|dollar`)
+	noLimit       = regexp.MustCompile(`(?i)^(unlimited|none|inf.*)$`)
+	otherCurrency = regexp.MustCompile(`(?i)[€£¥₹]|\b(eur|euros?|gbp|chf|cny|inr|jpy|cents?)\b`)
+)
 
 // quantityHint returns the end of an error about an amount: how it is written.
 func quantityHint(text string) string {
 	plain := plainNumber(text)
 	before, per, isRate := strings.Cut(text, "/")
 	switch {
-	case strings.EqualFold(text, "unlimited"), strings.EqualFold(text, "none"), strings.Contains(strings.ToLower(text), "inf"):
+	case noLimit.MatchString(text):
 		return "; to disable a limit, set mode: off"
 	case otherCurrency.MatchString(text):
 		return "; amounts are in US dollars"
@@ -198,7 +202,7 @@ func quantityHint(text string) string {
 		return fmt.Sprintf("; write %s: window or calendar says per what time, not /%s", strings.TrimSpace(before), per)
 	case plain == "" || text == "$"+plain:
 		return ""
-	case strings.ContainsAny(text, "$uU") || strings.Contains(strings.ToLower(text), "dollar") || strings.Contains(plain, "."):
+	case inDollars.MatchString(text), strings.Contains(plain, "."):
 		return fmt.Sprintf(`; did you mean "$%s"?`, plain)
 	}
 	return fmt.Sprintf(`; did you mean %[1]s, or "$%[1]s" for money?`, plain)
