@@ -93,7 +93,8 @@ func (d *document) resolve(path string, n ast.Node) (ast.Node, bool) {
 			n = t.Value
 		case *ast.TagNode:
 			if tag := t.GetToken().Value; !strings.HasPrefix(tag, "!!") {
-				d.mistakes.fail(markOf(t), path, "the tag %s is not supported; write ${NAME} for an environment variable", tag)
+				d.mistakes.fail(markOf(t), path, "the tag %s is not supported; write ${NAME} for an environment variable",
+					tag)
 				return nil, false
 			}
 			n = t.Value
@@ -167,7 +168,8 @@ func (d *document) each(path string, n ast.Node, fn func(i int, name string, pai
 func (d *document) section(path string, n ast.Node, v reflect.Value) {
 	fields := fieldsOf(v.Type())
 	if _, ok := n.(*ast.StringNode); ok {
-		d.mistakes.fail(markOf(n), path, `expected "name: value" lines, such as %s: ..., got %s`, fieldFor(v.Type()).Name, describe(n))
+		d.mistakes.fail(markOf(n), path, `expected "name: value" lines, such as %s: ..., got %s`, fieldFor(v.Type()).Name,
+			describe(n))
 		return
 	}
 	ok := d.each(path, n, func(i int, name string, pair *ast.MappingValueNode) {
@@ -251,7 +253,8 @@ func asList(n ast.Node, element reflect.Type) string {
 	text, single := n.(*ast.StringNode)
 	switch section := settings.IsSection(element); {
 	case section && len(pairs) > 0 && pairs[0].Value.Type() == ast.MappingType:
-		return fmt.Sprintf(`write "- %s: %[2]s" instead of "%[2]s:"`, fieldFor(element).Name, pairs[0].Key.GetToken().Value)
+		return fmt.Sprintf(`write "- %s: %[2]s" instead of "%[2]s:"`, fieldFor(element).Name,
+			pairs[0].Key.GetToken().Value)
 	case !section && single && !strings.ContainsAny(text.Value, ",[]{}"):
 		return "write [" + mask(strconv.Quote(text.Value)) + "]"
 	}

@@ -78,8 +78,8 @@ func checkDialect(text string) error {
 // checkPattern refuses what is neither a name nor a pattern.
 func checkPattern(text string) error {
 	if strings.ContainsAny(text, " ,\t?[]{}()|^$\\") || strings.Contains(text, ".*.") {
-		return fmt.Errorf("expected one name, or a pattern with * for any characters, got %s; write several as a list, and "+
-			"no regular expressions", quote(text))
+		return fmt.Errorf("expected one name, or a pattern with * for any characters, got %s; write several as a list, "+
+			"and no regular expressions", quote(text))
 	}
 	return nil
 }
@@ -226,8 +226,8 @@ func checkCredential(text string) error {
 	case strings.ContainsAny(text, "\"'`“”‘’"):
 		return errors.New("contains quotes; remove them, also in the environment: docker --env-file keeps them")
 	case placeholder.MatchString(text):
-		return errors.New("is a placeholder; write ${NAME} for an environment variable, file:/run/secrets/NAME for a file, " +
-			"or the key itself")
+		return errors.New("is a placeholder; write ${NAME} for an environment variable, file:/run/secrets/NAME for a " +
+			"file, or the key itself")
 	case strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return errors.New("contains a space, or a character that no key has; write the key alone, without Bearer")
 	}

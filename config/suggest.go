@@ -45,5 +45,6 @@ func unknownField(name string, known []string) string {
 	case len(at) > 0 && len(at) < 8:
 		return fmt.Sprintf("unknown field %q here; it belongs under %s", name, strings.Join(at, " or "))
 	}
-	return fmt.Sprintf("unknown field %q%s", name, cmp.Or(settings.Hint(name, known), "; `llmguard config schema` lists all fields"))
+	const all = "; `llmguard config schema` lists all fields"
+	return fmt.Sprintf("unknown field %q%s", name, cmp.Or(settings.Hint(name, known), all))
 }

@@ -141,10 +141,11 @@ func checkRedisURL(m *mistakes, r Redis) {
 	}
 	u, err := url.Parse(r.URL.Reveal())
 	if err != nil || !slices.Contains([]string{"redis", "rediss", "unix"}, u.Scheme) || u.Host == "" && u.Path == "" {
-		m.failAt("redis.url", "expected redis://user:password@host:6379/0, rediss://... or unix:///path%s", passwordHint(r))
-	} else if db := strings.Trim(u.Path, "/"); u.Scheme != "unix" && strings.Trim(db, "0123456789") != "" {
-		m.failAt("redis.url", "the database after the host is a number, got %s; for a name, set redis.prefix%s", quote(db),
+		m.failAt("redis.url", "expected redis://user:password@host:6379/0, rediss://... or unix:///path%s",
 			passwordHint(r))
+	} else if db := strings.Trim(u.Path, "/"); u.Scheme != "unix" && strings.Trim(db, "0123456789") != "" {
+		m.failAt("redis.url", "the database after the host is a number, got %s; for a name, set redis.prefix%s",
+			quote(db), passwordHint(r))
 	}
 }
 
@@ -153,7 +154,8 @@ func passwordHint(r Redis) string {
 	if !strings.Contains(r.URL.Reveal(), "@") {
 		return ""
 	}
-	return ". In a password write @ as %40, / as %2F, # as %23 and % as %25, or use addresses and password instead of url"
+	return ". In a password write @ as %40, / as %2F, # as %23 and % as %25, or use addresses and password " +
+		"instead of url"
 }
 
 func checkPeppers(m *mistakes, peppers []Pepper) {

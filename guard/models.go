@@ -117,7 +117,9 @@ func (p *Policy) Unmatched(pattern string) string {
 func (p *Policy) pooled(pattern string) bool {
 	return slices.ContainsFunc(p.Providers.All(), func(provider *providers.Provider) bool {
 		return slices.ContainsFunc(provider.Pools, func(pool providers.Pool) bool {
-			return slices.ContainsFunc(pool.Models, func(m string) bool { return m != "*" && providers.Match(m, pattern) })
+			return slices.ContainsFunc(pool.Models, func(m string) bool {
+				return m != "*" && providers.Match(m, pattern)
+			})
 		})
 	})
 }

@@ -44,7 +44,8 @@ func misnamed(h http.Header) error {
 			continue
 		}
 		if near := settings.Near(name, requestHeaders); len(near) > 0 && settings.Close(name, near[0]) {
-			return wire.BadRequest(name, "unknown_parameter", "There is no header %.64q; did you mean %s?", name, near[0])
+			return wire.BadRequest(name, "unknown_parameter", "There is no header %.64q; did you mean %s?", name,
+				near[0])
 		}
 	}
 	return nil

@@ -140,8 +140,8 @@ func knownVariables() error {
 	for _, one := range os.Environ() {
 		name, _, _ := strings.Cut(one, "=")
 		if near := settings.Near(name, variables); len(near) > 0 && near[0] != name && settings.Close(name, near[0]) {
-			return misused("llmguard does not read the environment variable %s; did you mean %s? If not, unset it", name,
-				near[0])
+			return misused("llmguard does not read the environment variable %s; did you mean %s? If not, unset it",
+				name, near[0])
 		}
 	}
 	return nil

@@ -138,7 +138,8 @@ func setLimitOf(cfg *config.Config, text string) error {
 	switch {
 	case found.limit == nil:
 		return fmt.Errorf("--set %s: no such limit%s. To add one, write its fields: "+
-			"'acme/daily: {subject: user, amount: $5, window: 1d}'", text, settings.Hint(strings.Join(parts, "/"), found.known))
+			"'acme/daily: {subject: user, amount: $5, window: 1d}'", text,
+			settings.Hint(strings.Join(parts, "/"), found.known))
 	case fields != "":
 	case value == string(budget.Enforce) || value == string(budget.Shadow):
 		value = "{mode: " + value + "}"

@@ -202,7 +202,8 @@ func nearFlag(c *cobra.Command, err error) error {
 func wrongValue(err *pflag.InvalidValueError) error {
 	f := err.GetFlag()
 	want := map[string]string{
-		"int": "a whole number", "int64": "a whole number", "duration": "a duration such as 30s, 5m or 1h", "bool": "true or false",
+		"int": "a whole number", "int64": "a whole number", "bool": "true or false",
+		"duration": "a duration such as 30s, 5m or 1h",
 	}[f.Value.Type()]
 	if want == "" {
 		return err // of a type of our own, which explains it

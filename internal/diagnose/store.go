@@ -66,8 +66,8 @@ func RedisFix(err error) string {
 	case strings.Contains(text, "no such host"):
 		return "Check the host name and the DNS settings of this machine."
 	case strings.Contains(text, "certificate"):
-		return "Set redis.tls.ca_file to the authority that signed the server's certificate, and redis.tls.server_name if " +
-			"the certificate has another name."
+		return "Set redis.tls.ca_file to the authority that signed the server's certificate, and redis.tls.server_name " +
+			"if the certificate has another name."
 	case strings.Contains(text, "DB index"):
 		return "Set redis.db, or the number at the end of redis.url, to a database that the server has, such as 0."
 	case strings.Contains(text, "cluster support disabled"), strings.Contains(text, "'sentinel'"):
@@ -75,8 +75,8 @@ func RedisFix(err error) string {
 	case strings.Contains(text, "HTTP/"):
 		return "Another service listens there. Set redis.addresses to the port of Redis, usually 6379."
 	}
-	return "Check that it is running and that this machine can reach it. If the server uses TLS, set redis.tls.enabled " +
-		"or rediss://; if it does not, leave them out."
+	return "Check that it is running and that this machine can reach it. If the server uses TLS, set " +
+		"redis.tls.enabled or rediss://; if it does not, leave them out."
 }
 
 // Condition checks for what makes a store slow or fragile. deadline is how long a call waits

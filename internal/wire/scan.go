@@ -267,7 +267,7 @@ func (s *scanner) refusal(err error, lim Limits) *Error {
 	}
 	hint := ""
 	if errors.Is(err, errChar) {
-		hint = ". JSON has double quotes around names and texts, true, false and null, no comma at an end, and no comments"
+		hint = ". JSON has double quotes around names and texts, true, false and null, no comma at an end, no comments"
 	}
 	return BadRequest("", "", "We could not parse the JSON body of your request: %v (at byte %d)%s.", err, s.pos, hint)
 }

@@ -78,7 +78,8 @@ func mergedQuotas(_ context.Context, e *examination, r *diagnose.Report) {
 		for j, pool := range p.Pools {
 			if pool.TPM > 0 && pool.TPM < pool.RPM {
 				r.At(fmt.Sprintf("providers[%d].pools[%d].tpm", i, j), diagnose.Warning,
-					fmt.Sprintf("pool %s has fewer tokens per minute (tpm) than requests (rpm)", pool.ID), "Check whether the two are swapped.")
+					fmt.Sprintf("pool %s has fewer tokens per minute (tpm) than requests (rpm)", pool.ID),
+					"Check whether the two are swapped.")
 			}
 			if pool.TPM == 0 || !providers.DialectOf(p.Kind).SplitsQuota() {
 				continue

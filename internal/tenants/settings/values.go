@@ -124,14 +124,15 @@ func ParseDuration(text string) (time.Duration, error) {
 }
 
 // spelled is a duration as people write it: 1 hour, 90min, weekly, 1M.
-var spelled = regexp.MustCompile(`^(?i:(\d*)\s*(s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?)?|h(?:(?:ou)?rs?|ourly)?|d(?:ays?|aily)?|` +
-	`w(?:ee)?k(?:s|ly)?|w|mo(?:nth)?(?:s|ly)?|y(?:ea)?r(?:s|ly)?|y))$`)
+var spelled = regexp.MustCompile(`^(?i:(\d*)\s*(s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?)?|h(?:(?:ou)?rs?|ourly)?|` +
+	`d(?:ays?|aily)?|w(?:ee)?k(?:s|ly)?|w|mo(?:nth)?(?:s|ly)?|y(?:ea)?r(?:s|ly)?|y))$`)
 
 // durationHint returns the end of an error about a duration: how it is written.
 func durationHint(text string) string {
 	parts := spelled.FindStringSubmatch(strings.TrimSpace(text))
 	if parts == nil {
-		if number := strings.TrimLeft(text, "smhd0123456789."); number != "" || text == "" || strings.HasSuffix(text, "d") {
+		other := strings.Trim(text, "smhd0123456789.")
+		if other != "" || text == "" || strings.HasSuffix(text, "d") {
 			return ""
 		}
 		return "; a number alone has no unit, did you mean " + text + "s?"
@@ -160,8 +161,8 @@ func ParseQuantity(text string) (Quantity, error) {
 		n, err := ParseCount(text)
 		switch {
 		case errors.Is(err, errNoCount):
-			err = fmt.Errorf(`expected money such as "$5.25" or a whole number such as 1500, 150k or 2M, got %s%s`, Quote(text),
-				quantityHint(text))
+			err = fmt.Errorf(`expected money such as "$5.25" or a whole number such as 1500, 150k or 2M, got %s%s`,
+				Quote(text), quantityHint(text))
 		case err == nil && n == 0:
 			err = errNothing
 		}
