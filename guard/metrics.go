@@ -2,6 +2,9 @@ package guard
 
 import (
 	"errors"
+	"maps"
+	"math"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -205,4 +208,154 @@ func (s *series) settled(u pricing.Usage, estimated bool, receipt budget.Receipt
 	s.cachedInput.Add(float64(u.CachedInput))
 	s.output.Add(float64(u.Output))
 	s.reasoning.Add(float64(u.Reasoning))
+}
+
+// maxOrgSeries bounds the number of orgs with metrics of their own. The rest count under
+// otherOrgs.
+const (
+	maxOrgSeries = 500
+	otherOrgs    = "_other"
+)
+
+// orgSeries are the metrics of one org, looked up once.
+type orgSeries struct {
+	name                      string // value of the label
+	cost                      prometheus.Counter
+	admitted, refused, denied prometheus.Counter
+}
+
+// orgMetrics holds the series of the orgs that called first.
+type orgMetrics struct {
+	cost       *prometheus.CounterVec
+	admissions *prometheus.CounterVec
+	brakes     *prometheus.CounterVec
+	mu         sync.RWMutex
+	series     map[string]*orgSeries
+}
+
+func newOrgMetrics(reg prometheus.Registerer) *orgMetrics {
+	f := promauto.With(reg)
+	return &orgMetrics{
+		series: map[string]*orgSeries{},
+		cost: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "llmguard_guard_org_cost_usd_total",
+			Help: "Cost charged in USD, by org. After the first 500 orgs since the start, others are counted as _other.",
+		}, []string{"org"}),
+		admissions: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "llmguard_guard_org_admissions_total",
+			Help: "Holds requested, by org and outcome: admitted, refused (a limit has no capacity now), never (larger than " +
+				"the whole limit).",
+		}, []string{"org", "outcome"}),
+		brakes: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "llmguard_guard_brakes_fired_total", Help: "Brakes that fired, once per subject until they are released.",
+		}, []string{"org", "brake", "action"}),
+	}
+}
+
+func (m *orgMetrics) of(org string) *orgSeries {
+	m.mu.RLock()
+	s := m.series[org]
+	m.mu.RUnlock()
+	if s != nil {
+		return s
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.series) >= maxOrgSeries && m.series[org] == nil {
+		org = otherOrgs
+	}
+	s = m.series[org]
+	if s == nil { // also once for all others
+		outcome := func(o string) prometheus.Counter { return m.admissions.WithLabelValues(org, o) }
+		s = &orgSeries{
+			name: org, cost: m.cost.WithLabelValues(org), admitted: outcome("admitted"),
+			refused: outcome("refused"), denied: outcome("never"),
+		}
+		m.series[org] = s
+	}
+	return s
+}
+
+// outageCollector reports at scrape time for which orgs the store is unavailable.
+type outageCollector struct {
+	outage *Outage
+	away   *prometheus.Desc
+}
+
+func newOutageCollector(out *Outage) *outageCollector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &outageCollector{outage: out, away: desc("llmguard_guard_store_away_orgs",
+		"Orgs for which this process treats the store as unavailable, by what happens to their calls (on_store_failure): "+
+			"deny (refused), local (admitted within local shares of the limits), allow (admitted unchecked).", "mode")}
+}
+
+// Describe implements prometheus.Collector.
+func (c *outageCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.away }
+
+// Collect implements prometheus.Collector. It checks the store first, because an org without
+// calls would otherwise be reported for hours after an outage.
+func (c *outageCollector) Collect(ch chan<- prometheus.Metric) {
+	c.outage.Check()
+	away := c.outage.Away()
+	for _, mode := range []StoreFailure{Deny, Local, Allow} {
+		ch <- prometheus.MustNewConstMetric(c.away, prometheus.GaugeValue, float64(away[mode]), mode)
+	}
+}
+
+// boundCollector reports what orgs can spend, at scrape time.
+type boundCollector struct {
+	bounds          func() map[string]Bound
+	hour, unbounded *prometheus.Desc
+}
+
+// RegisterBounds registers metrics of what each org can spend under its limits.
+func RegisterBounds(reg prometheus.Registerer, bounds func() map[string]Bound) error {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("llmguard_guard_"+name, help, labels, nil)
+	}
+	return reg.Register(&boundCollector{
+		bounds: bounds,
+		hour: desc("org_worst_hour_usd",
+			"Maximum in USD that an org can spend in one clock hour under its cost limits and the spend caps; +Inf without a "+
+				"bound. Beyond 500 orgs, sorted by id, the rest is summed up as _other.", "org"),
+		unbounded: desc("unbounded_orgs",
+			"Orgs with calls that no enforced limit on cost, tokens or requests and no spend cap bounds."),
+	})
+}
+
+// Describe implements prometheus.Collector.
+func (c *boundCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.hour; ch <- c.unbounded }
+
+// Collect implements prometheus.Collector.
+func (c *boundCollector) Collect(ch chan<- prometheus.Metric) {
+	all := c.bounds()
+	open := 0
+	for _, b := range all {
+		if b.None {
+			open++
+		}
+	}
+	ch <- prometheus.MustNewConstMetric(c.unbounded, prometheus.GaugeValue, float64(open))
+	ids := slices.Sorted(maps.Keys(all))
+	others := 0.0
+	for i, id := range ids {
+		if i >= maxOrgSeries {
+			others += all[id].usd()
+			continue
+		}
+		ch <- prometheus.MustNewConstMetric(c.hour, prometheus.GaugeValue, all[id].usd(), id)
+	}
+	if len(ids) > maxOrgSeries {
+		ch <- prometheus.MustNewConstMetric(c.hour, prometheus.GaugeValue, others, otherOrgs)
+	}
+}
+
+// usd returns Hour in USD, +Inf for Unlimited.
+func (b Bound) usd() float64 {
+	if b.Hour == Unlimited {
+		return math.Inf(1)
+	}
+	return float64(b.Hour) / 1e9
 }

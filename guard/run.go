@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/cache"
@@ -143,4 +144,18 @@ func (c *Call) take(ctx context.Context, q Quota) error {
 func (c *Call) give(ctx context.Context, q Quota) {
 	defer c.watch.redis(time.Now())
 	q.Give(ctx, c)
+}
+
+// answerCount answers a request to count tokens for a model whose provider does not count them, with the estimate by
+// which the call would be held.
+func (g *Guard) answerCount(ctx context.Context, p *Plan, a *Attempt, w http.ResponseWriter) (*Call, error) {
+	return g.answerHere(ctx, p, a, func(c *Call) error {
+		c.Result = Result{Outcome: Completed, Status: http.StatusOK, Ended: true}
+		c.tell(w.Header())
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusOK)
+		err := written(w.Write([]byte(`{"input_tokens":` + strconv.FormatInt(p.counted, 10) + `}`)))
+		c.Result.Relayed = err == nil
+		return err
+	})
 }

@@ -1,12 +1,15 @@
 package proxy
 
 import (
+	"context"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/llmguard/llmguard/guard"
 )
 
 type metrics struct {
@@ -77,4 +80,84 @@ type answerKey struct {
 type series struct {
 	requests prometheus.Counter
 	seconds  prometheus.Observer
+}
+
+// latency is the time of calls by its part.
+type latency struct {
+	own, redis, provider prometheus.Observer
+}
+
+func newLatency(reg prometheus.Registerer) *latency {
+	parts := promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
+		Name: "llmguard_proxy_call_seconds",
+		Help: "Time of live calls, by part: llmguard (this process), redis (waiting for decisions), provider (from sending " +
+			"the request to the last byte of the answer; 0 is not counted). Reading from the caller and writing to it is " +
+			"in none. Calls that waited in the queue, and refused ones, are not counted.",
+		Buckets: []float64{
+			.00005, .0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300,
+		},
+	}, []string{"part"})
+	return &latency{
+		own: parts.WithLabelValues("llmguard"), redis: parts.WithLabelValues("redis"),
+		provider: parts.WithLabelValues("provider"),
+	}
+}
+
+// measure counts the parts of a call's time.
+func (x *request) measure(took time.Duration) {
+	if x.call == nil || x.job != "" {
+		return
+	}
+	waits := x.call.Latency()
+	if waits.Provider == 0 && x.call.Result.Outcome != guard.Cached { // nothing was sent
+		return
+	}
+	m, redis := x.server.metrics.latency, x.redis+waits.Redis
+	m.redis.Observe(redis.Seconds())
+	if waits.Provider > 0 {
+		m.provider.Observe(waits.Provider.Seconds())
+	}
+	m.own.Observe(max(took-x.received-redis-waits.Provider-waits.Caller, 0).Seconds())
+}
+
+// waitedForRedis counts the time since a request for Redis began that is not part of the call.
+func (x *request) waitedForRedis(began time.Time) { x.redis += time.Since(began) }
+
+// countAddress counts the request in the limits of its address.
+func (x *request) countAddress(ctx context.Context) error {
+	defer x.waitedForRedis(time.Now())
+	return x.within(x.server.guard.Requests.FromAddress(ctx, x.arrival, x.ip))
+}
+
+// countCaller counts the request in the limits of its caller.
+func (x *request) countCaller(ctx context.Context) error {
+	defer x.waitedForRedis(time.Now())
+	return x.within(x.server.guard.Requests.FromCaller(ctx, x.arrival, x.caller))
+}
+
+// countFree counts a call or hold that costs nothing like a request of a route that never costs money: in its key's
+// rate, and in the limits on requests that change something.
+func (x *request) countFree(ctx context.Context) error {
+	if x.plan.Max.Cost > 0 {
+		return nil
+	}
+	done, err := x.server.reads.begin(x.caller.Org.ID, x.caller.Key, writesOne, time.Now())
+	if err != nil {
+		return err
+	}
+	done() // it may take long without costing anything
+	defer x.waitedForRedis(time.Now())
+	a := x.arrival
+	a.Class, a.Counted = guard.Writes, true
+	if err := x.within(x.server.guard.Requests.FromAddress(ctx, a, x.ip)); err != nil {
+		return err
+	}
+	return x.within(x.server.guard.Requests.FromCaller(ctx, a, x.caller))
+}
+
+// label sets the labels of a call.
+func (x *request) label(ctx context.Context, in guard.LabelPlaces) (err error) {
+	defer x.waitedForRedis(time.Now())
+	x.caller, err = x.server.guard.Plans.Label(ctx, x.caller, in)
+	return err
 }

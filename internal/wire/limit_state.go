@@ -2,6 +2,7 @@ package wire
 
 import (
 	"math/bits"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -155,4 +156,139 @@ func (l *LimitState) tighter(than *LimitState) bool {
 		return false
 	}
 	return l.Reset.IsZero() || l.Reset.After(than.Reset)
+}
+
+// HeaderRules say how answers report limits and when to retry. The zero value is X without jitter.
+type HeaderRules struct {
+	Standard Standard
+	// RetryJitter is the percentage of a wait that may be added to it, 0 to 100; 0 adds nothing.
+	RetryJitter int
+}
+
+// MaxRetryAfter is the longest wait that every version of every SDK obeys.
+const MaxRetryAfter = 60 * time.Second
+
+// SetRetryAfter sets the headers that ask the client to retry after wait: in whole seconds, rounded
+// up, at least one. A wait of more than a minute is sent unchanged, with the advice not to retry,
+// because some SDKs would otherwise retry immediately (docs/errors.md, Retry advice).
+func SetRetryAfter(h http.Header, wait time.Duration) {
+	if wait > MaxRetryAfter {
+		h.Set("X-Should-Retry", "false")
+	}
+	seconds := max(1, int64((wait-1)/time.Second)+1)
+	h.Set("Retry-After", strconv.FormatInt(seconds, 10))
+}
+
+func retryAfter(wait time.Duration) http.Header {
+	h := make(http.Header, 2)
+	SetRetryAfter(h, wait)
+	return h
+}
+
+// RetryAfter is SetRetryAfter with jitter.
+func (r HeaderRules) RetryAfter(h http.Header, wait time.Duration) {
+	SetRetryAfter(h, wait)
+	r.spread(h)
+}
+
+// Docs is where the documentation is published. errors.md explains each code under an anchor of its name.
+const Docs = "https://github.com/llmguard/llmguard/blob/main/docs/"
+
+// Advise copies the headers of an error to its answer, with a link to the explanation of its code. A 429 or 503
+// gets jitter.
+func (r HeaderRules) Advise(h http.Header, e *Error) {
+	if e.Code != "" && !e.Relayed {
+		h.Set("Link", "<"+Docs+"errors.md#"+e.Code+`>; rel="help"`)
+	}
+	for name, values := range e.Header {
+		h[name] = values
+	}
+	if e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable {
+		r.spread(h)
+	}
+}
+
+const (
+	leastJitter = 2 * time.Second // less would not spread short waits over several seconds
+	mostJitter  = time.Minute
+)
+
+// spread adds a random time to Retry-After, so that callers refused by the same limit do not return
+// in the same second: up to RetryJitter percent of it, at least 2 s and at most 60 s. A wait that
+// clients obey stays within MaxRetryAfter (docs/errors.md, Retry advice).
+func (r HeaderRules) spread(h http.Header) {
+	seconds, err := strconv.ParseInt(h.Get("Retry-After"), 10, 32)
+	if err != nil || r.RetryJitter <= 0 {
+		return
+	}
+	wait := time.Duration(seconds) * time.Second
+	most := min(max(wait*time.Duration(r.RetryJitter)/100, leastJitter), mostJitter)
+	if wait <= MaxRetryAfter {
+		most = min(most, MaxRetryAfter-wait)
+	}
+	SetRetryAfter(h, wait+rand.N(most/time.Second+1)*time.Second)
+}
+
+// day is the longest window that callers of Messages see as their short one.
+const day = 24 * time.Hour
+
+// setMessages writes the headers in which callers of Messages expect limits: of those that count requests and tokens,
+// and the share of the one that binds first. Claude Code warns of it at three quarters.
+func setMessages(h http.Header, limits []LimitState, now time.Time) {
+	for _, unit := range [...]struct{ unit, name string }{{UnitRequests, "Requests"}, {UnitTokens, "Tokens"}} {
+		if l := bindingOf(limits, unit.unit); l != nil {
+			setAnthropic(h, unit.name, l, now)
+		}
+	}
+	setUnified(h, binding(limits), now)
+}
+
+// bindingOf is binding of the limits in a unit; nil if there is none.
+func bindingOf(limits []LimitState, unit string) *LimitState {
+	var first *LimitState
+	for i := range limits {
+		if l := &limits[i]; l.Unit == unit && (first == nil || l.tighter(first)) {
+			first = l
+		}
+	}
+	return first
+}
+
+func setAnthropic(h http.Header, name string, l *LimitState, now time.Time) {
+	name = anthropic + name
+	h[name+"-Limit"] = []string{strconv.FormatInt(max(l.Amount, 0), 10)}
+	h[name+"-Remaining"] = []string{strconv.FormatInt(l.left(), 10)}
+	if !l.Reset.IsZero() {
+		h[name+"-Reset"] = []string{now.Add(time.Duration(l.seconds(now)) * time.Second).UTC().Format(time.RFC3339)}
+	}
+}
+
+// warnShare is the part of a limit, in hundredths, from which it is reported as nearly used.
+const warnShare = 75
+
+// setUnified reports the used part of a limit as Claude's subscriptions do: a short window and a long one.
+func setUnified(h http.Header, l *LimitState, now time.Time) {
+	claim, window := "five_hour", "5h"
+	if l.Window == 0 || l.Window > day {
+		claim, window = "seven_day", "7d"
+	}
+	used, status := int64(100), "rejected"
+	if l.Amount > 0 {
+		used = 100 - l.left()*100/l.Amount
+	}
+	switch {
+	case used < warnShare:
+		status = "allowed"
+	case l.left() > 0:
+		status = "allowed_warning"
+	}
+	const unified = anthropic + "Unified-"
+	h[unified+"Status"], h[unified+"Representative-Claim"] = []string{status}, []string{claim}
+	h[unified+window+"-Status"] = []string{status}
+	h[unified+window+"-Utilization"] = []string{strconv.FormatFloat(float64(used)/100, 'f', 2, 64)}
+	if l.Reset.IsZero() {
+		return
+	}
+	reset := strconv.FormatInt(now.Unix()+l.seconds(now), 10)
+	h[unified+"Reset"], h[unified+window+"-Reset"] = []string{reset}, []string{reset}
 }

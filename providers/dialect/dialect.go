@@ -5,6 +5,7 @@ package dialect
 import (
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -80,4 +81,43 @@ type Problem struct {
 	Member string // of a field with names, else ""
 	Text   string // what is wrong, and without Advice also what to do
 	Advice string // what to do about something that may be intended; "" for an error
+}
+
+// Effect is the effect on the bill of a request member that OpenAI's API does not have.
+type Effect uint8
+
+// The effects of a member. Unknown and Priced ones are refused unless the provider's configuration lists them.
+const (
+	Unknown  Effect = iota
+	Harmless        // changes how an answer is sampled or presented
+	Thinks          // the answer may have invisible output within the output limit
+	Priced          // has a cost that the price of the request does not include
+)
+
+// Free returns the effects of members that cost nothing, given as lists separated by spaces: of harmless ones, and of
+// those that make a model think.
+func Free(harmless, thinks string) map[string]Effect {
+	free := map[string]Effect{}
+	for name := range strings.FieldsSeq(harmless) {
+		free[name] = Harmless
+	}
+	for name := range strings.FieldsSeq(thinks) {
+		free[name] = Thinks
+	}
+	return free
+}
+
+// Segment makes a name a single path segment: the model is chosen by the caller and must not lead
+// to another path. Characters that deployment names cannot have become _.
+func Segment(name string) string {
+	name = strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-", c) {
+			return c
+		}
+		return '_'
+	}, name)
+	if strings.Trim(name, ".") == "" {
+		return "_"
+	}
+	return name
 }
