@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -203,9 +204,7 @@ func cachedCost(share settings.Percent, original pricing.Nano) pricing.Nano {
 // replay writes an answer from the cache.
 func (c *Call) replay(found *cache.Answer, w http.ResponseWriter) error {
 	h := w.Header()
-	for name, values := range found.Header {
-		h[name] = values
-	}
+	maps.Copy(h, found.Header)
 	c.tell(h)
 	h.Set("Age", strconv.FormatInt(int64(found.Age/time.Second), 10))
 	if !c.Plan.Request.Stream {

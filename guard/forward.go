@@ -243,8 +243,7 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 	kept := c.guard.spool.Buffer(e.upstream, c.Plan.Caller.Org.ID, c.guard.answerWait)
 	defer kept.Close()
 	err := e.receive(resp, &kept)
-	var public *wire.Error
-	if errors.As(err, &public) { // after it was charged
+	if public, ok := errors.AsType[*wire.Error](err); ok { // after it was charged
 		return public
 	}
 	if spool.NoRoom(err) && !c.Plan.translated() {
@@ -257,8 +256,7 @@ func (e *upstreamCall) relayPlain(w http.ResponseWriter, resp *http.Response) er
 		c.bill.reported(wire.Answer{})
 		return wire.Gone("answer_not_kept", "The call was completed and charged, but this proxy could not buffer its answer")
 	}
-	var failed *failure
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*failure](err); ok {
 		return e.relayError(w, resp, failed)
 	}
 	if err != nil {

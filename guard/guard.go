@@ -282,10 +282,10 @@ func New(o Options) *Guard {
 	g.Objects = &Objects{resolver: found, passthrough: g.Passthrough, storage: g.Storage, log: o.Log}
 	g.settler = &settler{budget: o.Budget, outage: g.Outage, charged: o.Charged, log: o.Log, metrics: g.metrics}
 	g.settler.ends = redisconn.NewBatcher(endMost, g.settler.endBatch)
-	g.admission = newAdmission(g, o.LocalShare)
-	g.Batches = &Batches{
-		guard: g, policy: g.policy, budget: o.Budget, plans: g.Plans, charged: o.Charged, metrics: g.metrics,
+	g.admission = &admission{
+		guard: g, holders: newRecentHolders(), holds: make(chan struct{}, maxHolds), deadline: g.deadline, share: o.LocalShare,
 	}
+	g.Batches = &Batches{guard: g}
 	g.Requests = &Requests{policy: g.Policy, budget: o.Budget}
 	g.Holds = &Holds{guard: g, known: map[string]knownHold{}}
 	return g

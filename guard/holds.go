@@ -76,7 +76,7 @@ func (hs *Holds) Plan(c Caller, model string, most Spend) (*Plan, error) {
 			return nil, err
 		}
 	}
-	p := hs.planOf(c, ledger.Call{Model: model, Labels: c.Labels}, now())
+	p := hs.planOf(c, ledger.Call{Model: model, Labels: c.Labels}, time.Now())
 	var err error
 	p.Max, err = p.most(most)
 	if err != nil {
@@ -96,7 +96,6 @@ func (hs *Holds) planOf(c Caller, call ledger.Call, at time.Time) *Plan {
 		Request: &wire.Request{Endpoint: HoldEndpoint, Model: call.Model, OutputLimit: -1, N: 1},
 		Target:  providers.Target{Provider: providers.Gone(call.Provider), Model: call.Model},
 	}
-	p.sent = p.Request
 	only := c.Org.Providers
 	if call.Provider != "" {
 		only = []string{call.Provider}
@@ -373,7 +372,7 @@ func (hs *Holds) NewID(c Caller, nonce string) string {
 	}
 	part := hs.guard.budget.Place(ledger.Call{Org: c.Org.ID, User: c.User, IP: c.IP}).Part
 	nonce = fmt.Sprintf("%0*d%s", partDigits, part, strings.ToLower(nonce))
-	return idPrefix + wire.DerivedCallID(now(), ownerOf(c, nonce)) + nonce
+	return idPrefix + wire.DerivedCallID(time.Now(), ownerOf(c, nonce)) + nonce
 }
 
 // Made returns when the id of a caller's hold was made; zero if it is not the caller's.

@@ -159,7 +159,7 @@ func (hs *Holds) fits(id string) bool {
 		return true
 	}
 	if len(hs.known) >= knownMost {
-		at := now()
+		at := time.Now()
 		maps.DeleteFunc(hs.known, func(_ string, k knownHold) bool { return k.until.Before(at) })
 	}
 	return len(hs.known) < knownMost

@@ -192,12 +192,7 @@ func (l *Label) missing() error {
 
 // ofBody reports whether a field of the body may have the value.
 func (l *Label) ofBody() bool {
-	for _, s := range l.From {
-		if s.Field != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.From, func(s LabelSource) bool { return s.Field != "" })
 }
 
 // labeler finds the labels of calls.

@@ -283,12 +283,10 @@ type outageCollector struct {
 }
 
 func newOutageCollector(out *Outage) *outageCollector {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(name, help, labels, nil)
-	}
-	return &outageCollector{outage: out, away: desc("llmguard_guard_store_away_orgs",
+	return &outageCollector{outage: out, away: prometheus.NewDesc("llmguard_guard_store_away_orgs",
 		"Orgs for which this process treats the store as unavailable, by what happens to their calls (on_store_failure): "+
-			"deny (refused), local (admitted within local shares of the limits), allow (admitted unchecked).", "mode")}
+			"deny (refused), local (admitted within local shares of the limits), allow (admitted unchecked).",
+		[]string{"mode"}, nil)}
 }
 
 // Describe implements prometheus.Collector.
@@ -312,16 +310,13 @@ type boundCollector struct {
 
 // RegisterBounds registers metrics of what each org can spend under its limits.
 func RegisterBounds(reg prometheus.Registerer, bounds func() map[string]Bound) error {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("llmguard_guard_"+name, help, labels, nil)
-	}
 	return reg.Register(&boundCollector{
 		bounds: bounds,
-		hour: desc("org_worst_hour_usd",
+		hour: prometheus.NewDesc("llmguard_guard_org_worst_hour_usd",
 			"Maximum in USD that an org can spend in one clock hour under its cost limits and the spend caps; +Inf without a "+
-				"bound. Beyond 500 orgs, sorted by id, the rest is summed up as _other.", "org"),
-		unbounded: desc("unbounded_orgs",
-			"Orgs with calls that no enforced limit on cost, tokens or requests and no spend cap bounds."),
+				"bound. Beyond 500 orgs, sorted by id, the rest is summed up as _other.", []string{"org"}, nil),
+		unbounded: prometheus.NewDesc("llmguard_guard_unbounded_orgs",
+			"Orgs with calls that no enforced limit on cost, tokens or requests and no spend cap bounds.", nil, nil),
 	})
 }
 

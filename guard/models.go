@@ -3,8 +3,10 @@ package guard
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
@@ -23,7 +25,7 @@ func (pl *Planner) Models(c Caller) []Model {
 	for _, e := range policy.Catalogue.Entries() {
 		vendors[e.Provider] = true
 	}
-	found, at := map[string]Model{}, now()
+	found, at := map[string]Model{}, time.Now()
 	add := func(name, vendor string) {
 		if strings.HasPrefix(name, pricing.Service) || allowed(c, name) != nil {
 			return
@@ -44,12 +46,7 @@ func (pl *Planner) Models(c Caller) []Model {
 			add(name, "")
 		}
 	}
-	out := make([]Model, 0, len(found))
-	for _, m := range found {
-		out = append(out, m)
-	}
-	slices.SortFunc(out, func(a, b Model) int { return strings.Compare(a.ID, b.ID) })
-	return out
+	return slices.SortedFunc(maps.Values(found), func(a, b Model) int { return strings.Compare(a.ID, b.ID) })
 }
 
 // Model finds one model by name. The error is the caller's 404.
@@ -61,7 +58,7 @@ func (pl *Planner) Model(c Caller, name string) (Model, error) {
 	if err != nil {
 		return Model{}, notFound(name)
 	}
-	if _, err := pl.policy.Load().price(t, now()); err != nil {
+	if _, err := pl.policy.Load().price(t, time.Now()); err != nil {
 		return Model{}, notFound(name)
 	}
 	return Model{ID: name, Provider: t.Provider.ID}, nil
@@ -88,7 +85,7 @@ func sells(t providers.Target, name, vendor string, vendors map[string]bool) boo
 // providers, and what to write instead. It is empty if there is such a model, or if one may be priced as unknown.
 func (p *Policy) Unmatched(pattern string) string {
 	if t, err := p.Providers.Resolve(pattern, nil); err == nil && !strings.Contains(pattern, "*") {
-		if _, err := p.price(t, now()); err == nil {
+		if _, err := p.price(t, time.Now()); err == nil {
 			return ""
 		}
 	}

@@ -133,7 +133,7 @@ func (o *Objects) Send(ctx context.Context, w http.ResponseWriter, q *ObjectRequ
 		defer cancel()
 	}
 	if q.Ends() && q.Object.Storage != "" {
-		err = stored(o.storage.End(ctx, q.Caller, q.Note, now()))
+		err = stored(o.storage.End(ctx, q.Caller, q.Note, time.Now()))
 	} else if q.Of() && q.Object.Kind == wire.ObjectConversation {
 		err = o.addItems(ctx, q, q.Note.ID)
 	}
@@ -193,7 +193,7 @@ func (o *Objects) seen(ctx context.Context, h http.Header, q *ObjectRequest, sta
 		n.Paid, n.Unit = q.Note.Paid, q.Note.Unit
 	}
 	if n.Kind.Object().Storage != "" {
-		n.Paid, n.Bytes = now().Unix(), 0
+		n.Paid, n.Bytes = time.Now().Unix(), 0
 	}
 	err := o.keep(ctx, q.Caller, n)
 	if err == nil && q.Makes == wire.ObjectConversation { // nothing else can be in progress in it yet
@@ -210,7 +210,7 @@ func (o *Objects) changed(ctx context.Context, q *ObjectRequest, status int) {
 	if gone || missing {
 		err = o.Forget(ctx, q.Caller, q.Note)
 	} else if q.Of() && q.Object.Session != nil && q.Call != nil && q.Call.Result.Outcome == Completed {
-		q.Note.Paid = now().Add(q.Object.Session.Lasts).Unix()
+		q.Note.Paid = time.Now().Add(q.Object.Session.Lasts).Unix()
 		err = o.Change(ctx, q.Caller, q.Note)
 	}
 	if err != nil {
@@ -221,7 +221,7 @@ func (o *Objects) changed(ctx context.Context, q *ObjectRequest, status int) {
 // keep records something that a provider has created for the caller. If it cannot be recorded, keep deletes
 // it at the provider, because no caller could use or delete it.
 func (o *Objects) keep(ctx context.Context, c Caller, n ownership.Note) error {
-	n.User, n.Born, n.Made = c.User, c.UserBorn, now().UnixMicro()
+	n.User, n.Born, n.Made = c.User, c.UserBorn, time.Now().UnixMicro()
 	once, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
 	defer cancel()
 	var err error
@@ -350,7 +350,7 @@ func (pl *Planner) ObjectFee(q *ObjectRequest) (plan *Plan, later bool, err erro
 		}
 		q.Note = withSession(q.Note, o.Session, size)
 		entry = q.Note.Unit
-	case now().Unix() >= q.Note.Paid: // the last session has ended
+	case time.Now().Unix() >= q.Note.Paid: // the last session has ended
 		entry = q.Note.Unit
 	default:
 		return nil, false, nil
@@ -364,6 +364,6 @@ func (pl *Planner) ObjectFee(q *ObjectRequest) (plan *Plan, later bool, err erro
 
 // withSession returns the note of an object that has begun a session of a size.
 func withSession(n ownership.Note, s *wire.Session, size string) ownership.Note {
-	n.Unit, n.Paid = pricing.Service+s.Entry+size, now().Add(s.Lasts).Unix()
+	n.Unit, n.Paid = pricing.Service+s.Entry+size, time.Now().Add(s.Lasts).Unix()
 	return n
 }

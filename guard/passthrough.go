@@ -58,8 +58,7 @@ func (pt *Passthrough) Relay(ctx context.Context, w http.ResponseWriter, f Fetch
 		if ctx.Err() != nil {
 			return 0, ErrGone
 		}
-		var failed *providers.SendError
-		if errors.As(err, &failed) && failed.Refused {
+		if failed, ok := errors.AsType[*providers.SendError](err); ok && failed.Refused {
 			return 0, err
 		}
 		return 0, wire.BadGateway("The provider cannot be reached", err)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/llmguard/llmguard/internal/neutral"
@@ -134,10 +135,6 @@ func isEventStream(h http.Header) bool {
 
 // looksLikeEvents reports whether a text starts with a line of an event stream.
 func looksLikeEvents(head []byte) bool {
-	for _, field := range []string{"data:", "event", ":", "id:", "retry"} {
-		if bytes.HasPrefix(head, []byte(field)) {
-			return true
-		}
-	}
-	return false
+	fields := []string{"data:", "event", ":", "id:", "retry"}
+	return slices.ContainsFunc(fields, func(field string) bool { return bytes.HasPrefix(head, []byte(field)) })
 }

@@ -138,7 +138,7 @@ func (pl *Planner) prepare(c Caller, r *wire.Request, kept references) (*Plan, e
 	if err != nil {
 		return nil, err
 	}
-	at := now()
+	at := time.Now()
 	price, free, err := policy.priceOf(r.Endpoint, target, at)
 	if err != nil {
 		return nil, policy.unpriced(err)
@@ -213,12 +213,8 @@ func notFound(model string) *wire.Error {
 		"The model %.100q does not exist or this key may not use it. GET /v1/models lists the models it may use", model)
 }
 
-// now returns the wall clock, for prices and ledger times only; limits use Redis's.
-func now() time.Time { return time.Now() }
-
 func (p *Policy) unpriced(err error) error {
-	var unknown *pricing.UnknownModelError
-	if errors.As(err, &unknown) {
+	if unknown, ok := errors.AsType[*pricing.UnknownModelError](err); ok {
 		known := pricing.ModelNames(p.Catalogue.Entries(), "")
 		return wire.BadRequest("model", "model_not_priced", "%v%s", err, settings.DidYouMean(unknown.Model, known))
 	}
@@ -295,7 +291,7 @@ func (p *Plan) Least() pricing.Nano {
 // per_request fee. endpoint is the name under which limits count it. The error is a
 // *wire.Error.
 func (pl *Planner) Fee(c Caller, provider, endpoint, entry string, units int64) (*Plan, error) {
-	policy, at := pl.policy.Load(), now()
+	policy, at := pl.policy.Load(), time.Now()
 	p := policy.Providers.Get(provider)
 	if p == nil || len(p.Pools) == 0 {
 		return nil, gone()

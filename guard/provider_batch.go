@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
@@ -74,14 +73,7 @@ type Batched struct {
 }
 
 // Batches handles calls that the providers' own Batch APIs make.
-type Batches struct {
-	guard   *Guard // whose calls these are
-	policy  *atomic.Pointer[Policy]
-	budget  *budget.Store
-	plans   *Planner
-	charged func(org, user string)
-	metrics *metrics
-}
+type Batches struct{ guard *Guard }
 
 // Hold holds a plan made for a Batched caller, for life. It is idempotent. Errors are
 // *Refusal, *StoppedError, budget.ErrEnded, or wrap budget.ErrUnavailable; in the last case a repetition
@@ -100,15 +92,15 @@ func (bs *Batches) Hold(ctx context.Context, p *Plan, id string, attempt int, li
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	who, err := bs.budget.LocateAgain(ctx, b.call(p.Caller, p.Price))
+	who, err := bs.guard.budget.LocateAgain(ctx, b.call(p.Caller, p.Price))
 	if err != nil {
 		return b, err
 	}
-	_, err = bs.budget.Hold(ctx, budget.Terms{
+	_, err = bs.guard.budget.Hold(ctx, budget.Terms{
 		Limits: p.Limits, Caps: p.Caps, Call: who,
-		Max: p.Max, Expected: bs.plans.Expected(p), Life: life,
+		Max: p.Max, Expected: bs.guard.Plans.Expected(p), Life: life,
 	})
-	bs.metrics.held(p.Caller.Org.ID, err)
+	bs.guard.metrics.held(p.Caller.Org.ID, err)
 	if err != nil {
 		return b, p.refusal(err)
 	}
@@ -154,21 +146,21 @@ func (bs *Batches) End(ctx context.Context, c Caller, ends []BatchedEnd) error {
 	if err := bs.locate(ctx, c.Org.ID, endings); err != nil {
 		return err
 	}
-	for i, done := range bs.budget.SettleAll(ctx, endings) {
+	for i, done := range bs.guard.budget.SettleAll(ctx, endings) {
 		r := &calls[i].Result
 		// ErrTooOld means a process wrote it earlier and died before reporting it.
 		if done.Err != nil && !errors.Is(done.Err, budget.ErrTooOld) {
 			return done.Err
 		}
 		if !done.Receipt.Replayed {
-			bs.metrics.ended(calls[i])
+			bs.guard.metrics.ended(calls[i])
 			calls[i].tellUnderpriced()
 			calls[i].tellFaults()
-			bs.metrics.of(calls[i]).settled(r.Usage, r.Estimated, done.Receipt)
+			bs.guard.metrics.of(calls[i]).settled(r.Usage, r.Estimated, done.Receipt)
 		}
 	}
-	if bs.charged != nil && len(ends) > 0 {
-		bs.charged(c.Org.ID, c.User)
+	if charged := bs.guard.settler.charged; charged != nil && len(ends) > 0 {
+		charged(c.Org.ID, c.User)
 	}
 	return nil
 }
@@ -180,7 +172,7 @@ func (bs *Batches) locate(ctx context.Context, org string, endings []budget.Sett
 	for i := range endings {
 		calls[i] = endings[i].Hold.Call
 	}
-	found, err := bs.budget.Locate(ctx, org, calls)
+	found, err := bs.guard.budget.Locate(ctx, org, calls)
 	for i := range found {
 		endings[i].Hold.Call = found[i]
 	}
@@ -192,7 +184,7 @@ const batchedTimeout = 20 * time.Second
 
 // call rebuilds the call as it was when it was held, with its outcome.
 func (bs *Batches) call(ctx context.Context, c Caller, end *BatchedEnd) (*Call, error) {
-	policy := bs.policy.Load()
+	policy := bs.guard.policy.Load()
 	p := policy.Providers.Get(end.Provider)
 	if p == nil { // its call must still be settled
 		p = providers.Gone(end.Provider)

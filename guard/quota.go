@@ -53,9 +53,9 @@ func answered(c *Call, err error) bool {
 	if err == nil {
 		return c.Without == ""
 	}
-	var refused *Refusal
-	var braked *BrakedError
-	return errors.As(err, &refused) && !refused.Away || errors.As(err, &braked)
+	refused, _ := errors.AsType[*Refusal](err)
+	_, braked := errors.AsType[*BrakedError](err)
+	return refused != nil && !refused.Away || braked
 }
 
 func (q *liveQuota) request(p *Plan, id string) quota.Request {

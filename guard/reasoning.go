@@ -51,12 +51,7 @@ func hidesOutput(model string) bool {
 	if strings.Contains(name, "reason") || strings.Contains(name, "think") {
 		return true
 	}
-	for _, family := range visible {
-		if strings.HasPrefix(name, family) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(visible, func(family string) bool { return strings.HasPrefix(name, family) })
 }
 
 // thoughts returns how many tokens of reasoning the request asks for in addition to its

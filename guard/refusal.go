@@ -296,7 +296,7 @@ func (p *Plan) tooLarge(limits []budget.Limit) *budget.ExceededError {
 
 // amountOf returns a limit's current amount for this call.
 func (p *Plan) amountOf(l *budget.Limit) int64 {
-	return l.AmountFor(p.Caller.subject(), now())
+	return l.AmountFor(p.Caller.subject(), time.Now())
 }
 
 // capped words the refusal by a spend cap. It omits the cap's amounts and an output limit

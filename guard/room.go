@@ -49,7 +49,7 @@ func (rs Rooms) Room(ctx context.Context, w Waiter) (*Room, error) {
 		return nil, err
 	}
 	r := &Room{held: w.Want.Cost, standard: rs.Policy.Headers.Standard}
-	if price, _, err := rs.Policy.priceOf(w.Endpoint, target, now()); err == nil {
+	if price, _, err := rs.Policy.priceOf(w.Endpoint, target, time.Now()); err == nil {
 		r.price = price
 	}
 	r.Statuses, err = rs.Store.Room(ctx, limits, w.call(target), w.Want)

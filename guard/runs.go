@@ -253,8 +253,7 @@ func ViewRun(r *budget.Run, use budget.RunUse, now time.Time) RunView {
 		Created: r.Created.Unix(), Expires: r.Expires.Unix(),
 	}
 	if !r.Ended.IsZero() {
-		at := r.Ended.Unix()
-		v.Ended = &at
+		v.Ended = new(r.Ended.Unix())
 	}
 	if v.Models == nil {
 		v.Models = []string{}

@@ -41,7 +41,9 @@ const endMost = 256
 func (c *Call) End(ctx context.Context) {
 	c.end.Do(func() {
 		c.traceSettle(ctx)
-		c.guard.settler.endSoon(ctx, c)
+		s := c.guard.settler
+		s.settling.Add(1)
+		s.ends.Add(ended{context.WithoutCancel(ctx), c})
 	})
 }
 
@@ -49,13 +51,6 @@ func (c *Call) End(ctx context.Context) {
 type ended struct {
 	ctx  context.Context // without cancellation
 	call *Call
-}
-
-// endSoon ends a call together with others that end while the previous batch is being
-// written.
-func (s *settler) endSoon(ctx context.Context, c *Call) {
-	s.settling.Add(1)
-	s.ends.Add(ended{context.WithoutCancel(ctx), c})
 }
 
 func (s *settler) endBatch(batch []ended) {

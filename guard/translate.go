@@ -61,8 +61,7 @@ func (p *Plan) translate() error {
 	}
 	// Turns that were accepted one by one are not too large together.
 	p.sent, err = wire.Scan(to, body, wire.Limits{MaxTokens: math.MaxInt32})
-	var refused *wire.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*wire.Error](err); ok {
 		named := *refused
 		named.Param = p.callersName(refused.Param)
 		return &named

@@ -72,8 +72,7 @@ func (e *APIError) Error() string {
 // Certain reports whether an error means that the request was not executed: it was not sent, or was
 // refused.
 func Certain(err error) bool {
-	var refused *APIError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*APIError](err); ok {
 		return refused.Status < 500 || refused.Status == wire.StatusOverloaded
 	}
 	var unsent *SendError

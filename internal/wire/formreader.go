@@ -214,12 +214,8 @@ func (f *formReader) rest() error {
 
 // short distinguishes a truncated form from a failure to read it.
 func (f *formReader) short(err error, what string) error {
-	var e *Error
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, bufio.ErrBufferFull) {
 		return badForm(what)
-	}
-	if errors.As(err, &e) {
-		return e
 	}
 	return err
 }
