@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -132,10 +133,5 @@ func (a *authenticator) clientIP(r *http.Request) netip.Addr {
 }
 
 func (a *authenticator) trusts(ip netip.Addr) bool {
-	for _, prefix := range a.opts.TrustedProxies {
-		if prefix.Contains(ip) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.opts.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(ip) })
 }

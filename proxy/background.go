@@ -47,11 +47,7 @@ func (rh *responseHandler) onceInBackground(x *request, r *http.Request, plan *g
 		x.dropBody()
 		return rh.resume(x, r, job, -1)
 	}
-	body, err := rh.response(r.Context(), job)
-	if err != nil {
-		return err
-	}
-	return x.document(body)
+	return rh.show(x, r, job)
 }
 
 // background creates a job for a call whose caller does not wait, and answers with the future
@@ -115,11 +111,7 @@ func (rh *responseHandler) backgroundJob(ctx context.Context, x *request, id str
 func (rh *responseHandler) retrieve(x *request, r *http.Request, job *queue.Job) error {
 	query := r.URL.Query()
 	if query.Get("stream") != "true" {
-		body, err := rh.response(r.Context(), job)
-		if err != nil {
-			return err
-		}
-		return x.document(body)
+		return rh.show(x, r, job)
 	}
 	if !job.Stream {
 		return wire.BadRequest("stream", "invalid_value",
@@ -193,6 +185,15 @@ func (rh *responseHandler) response(ctx context.Context, job *queue.Job) ([]byte
 	return wire.Pending(request, id, status, job.Created.Unix(), failure), nil
 }
 
+// show answers with the current state of a background response.
+func (rh *responseHandler) show(x *request, r *http.Request, job *queue.Job) error {
+	body, err := rh.response(r.Context(), job)
+	if err != nil {
+		return err
+	}
+	return x.document(body)
+}
+
 // record reads the whole output of a finished job.
 func (rh *responseHandler) record(ctx context.Context, job *queue.Job, out io.Writer) error {
 	watch := rh.opts.Queue.Follow(job)
@@ -241,11 +242,7 @@ func (rh *responseHandler) cancelBackground(x *request, r *http.Request, job *qu
 	if err != nil {
 		return err
 	}
-	body, err := rh.response(r.Context(), job)
-	if err != nil {
-		return err
-	}
-	return x.document(body)
+	return rh.show(x, r, job)
 }
 
 // deleteBackground deletes a response, canceling it if it is still in progress.

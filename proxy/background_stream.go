@@ -65,10 +65,7 @@ func (rh *responseHandler) begun(ctx context.Context, t *backgroundStream) error
 		return err
 	}
 	defer done()
-	h := t.x.Header()
-	h.Set("Content-Type", "text/event-stream; charset=utf-8")
-	h.Set("X-Accel-Buffering", "no")
-	t.x.WriteHeader(http.StatusOK)
+	t.x.beginEvents()
 	if request != nil {
 		err = t.begin(request)
 	}

@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -39,6 +41,24 @@ const maxRecord = 64 << 10
 // readRecord is readBody for the routes whose bodies are small records.
 func (b *bodyReader) readRecord(x *request, r *http.Request) ([]byte, error) {
 	return b.readUpTo(x, r, min(maxRecord, b.opts.MaxBody))
+}
+
+// decodeRecord reads a body that is exactly one JSON object into v, without members that v does not have. expected says
+// what the object is.
+func decodeRecord(body []byte, v any, expected string) error {
+	in := json.NewDecoder(bytes.NewReader(body))
+	in.DisallowUnknownFields()
+	err := in.Decode(v)
+	if err == nil && in.Decode(&struct{}{}) != io.EOF {
+		err = errors.New("more than one value")
+	}
+	if err == nil {
+		return nil
+	}
+	if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+		return wire.BadRequest(strings.Trim(name, `"`), "unknown_parameter", "Unknown parameter: %s", shorten(name))
+	}
+	return wire.BadRequest("", "invalid_json", "The body must be one JSON object %s", expected)
 }
 
 func (b *bodyReader) readUpTo(x *request, r *http.Request, most int64) ([]byte, error) {
@@ -211,11 +231,8 @@ func (b *bodyReader) readForm(x *request, r *http.Request, ep wire.Endpoint) (*w
 	began := time.Now()
 	req, err := wire.ScanForm(ep, x.deployment, r.Header.Get("Content-Type"), io.TeeReader(body, &x.body))
 	x.received = time.Since(began)
-	if _, ok := errors.AsType[*wire.Error](err); ok {
-		return nil, err
-	}
 	if err != nil {
-		return nil, b.unreadable(x, err)
+		return nil, b.brokenUpload(x, err)
 	}
 	_ = x.control.SetReadDeadline(time.Time{})
 	req.Form.Source = &x.body

@@ -108,14 +108,10 @@ func fileRefusal(err error) error {
 	if !errors.As(err, &full) {
 		return unavailable(err)
 	}
-	whose := "Your organization"
-	what := "bytes"
-	field := "max_org_bytes"
+	whose, what, field := "Your organization", "bytes", "max_org_bytes"
 	switch {
 	case full.User && full.Files:
-		whose = "You"
-		what = "files"
-		field = "max_user_files"
+		whose, what, field = "You", "files", "max_user_files"
 	case full.Files:
 		what, field = "files", "max_org_files"
 	case full.User:

@@ -1,13 +1,11 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -62,17 +60,18 @@ func viewHold(st guard.HeldState) holdView {
 	}
 	if st.How == "" {
 		v.Status, v.Tokens = "held", &st.Held.Tokens
-		held := usd(int64(st.Held.Cost))
-		v.Held = &held
+		v.Held = new(usd(int64(st.Held.Cost)))
 		return v
 	}
-	charged, overrun := usd(int64(st.Charged)), usd(int64(st.Overrun))
-	v.Charged, v.Overrun = &charged, &overrun
+	v.Charged, v.Overrun = new(usd(int64(st.Charged))), new(usd(int64(st.Overrun)))
 	return v
 }
 
-// answer writes a hold, with the state of its limits.
-func (h *holdHandler) answer(x *request, st guard.HeldState) error {
+// answer writes a hold with the state of its limits, or why a request about it failed.
+func (h *holdHandler) answer(x *request, id string, st guard.HeldState, err error) error {
+	if err != nil {
+		return holdFailure(id, st, err)
+	}
 	if st.Price != nil {
 		guard.TellLimits(x.Header(), &guard.LimitReport{
 			Statuses: st.Statuses, Price: st.Price, Held: st.Held.Cost, At: time.Now(),
@@ -142,7 +141,7 @@ func (h *holdHandler) take(x *request, r *http.Request, _ string) error {
 		if err == nil {
 			x.replayed = true
 			x.Header().Set(headerReplayed, "true")
-			return h.answer(x, st)
+			return h.answer(x, id, st, nil)
 		}
 		if !errors.Is(err, guard.ErrNoHold) || time.Since(h.opts.Guard.Holds.Made(x.caller, id)) > holdRepeats {
 			return holdFailure(id, st, err)
@@ -159,7 +158,7 @@ func (h *holdHandler) take(x *request, r *http.Request, _ string) error {
 	if x.holdKey != nil {
 		_ = h.opts.Queue.Records().Keep(r.Context(), x.id, h.opts.KeepAnswer) // else it stays reserved
 	}
-	return h.answer(x, st)
+	return h.answer(x, id, st, nil)
 }
 
 // forget frees the Idempotency-Key of a hold that was certainly not taken.
@@ -207,10 +206,7 @@ func (h *holdHandler) idOf(x *request, r *http.Request, body []byte) (id string,
 
 func (h *holdHandler) get(x *request, r *http.Request, id string) error {
 	st, err := h.opts.Guard.Holds.Get(r.Context(), x.caller, id)
-	if err != nil {
-		return holdFailure(id, st, err)
-	}
-	return h.answer(x, st)
+	return h.answer(x, id, st, err)
 }
 
 func (h *holdHandler) extend(x *request, r *http.Request, id string) error {
@@ -229,10 +225,7 @@ func (h *holdHandler) extend(x *request, r *http.Request, id string) error {
 		return wire.BadRequest("", "missing_required_parameter", "Set cost_usd, tokens or expires_in: the new totals")
 	}
 	st, err := h.opts.Guard.Holds.Extend(r.Context(), x.caller, id, more)
-	if err != nil {
-		return holdFailure(id, st, err)
-	}
-	return h.answer(x, st)
+	return h.answer(x, id, st, err)
 }
 
 func (h *holdHandler) settle(x *request, r *http.Request, id string) error {
@@ -244,18 +237,12 @@ func (h *holdHandler) settle(x *request, r *http.Request, id string) error {
 		return wire.BadRequest("cost_usd", "missing_required_parameter", "Set cost_usd or tokens: what the work cost")
 	}
 	st, err := h.opts.Guard.Holds.Settle(r.Context(), x.caller, id, b.spend)
-	if err != nil {
-		return holdFailure(id, st, err)
-	}
-	return h.answer(x, st)
+	return h.answer(x, id, st, err)
 }
 
 func (h *holdHandler) void(x *request, r *http.Request, id string) error {
 	st, err := h.opts.Guard.Holds.Void(r.Context(), x.caller, id)
-	if err != nil {
-		return holdFailure(id, st, err)
-	}
-	return h.answer(x, st)
+	return h.answer(x, id, st, err)
 }
 
 func (h *holdHandler) read(x *request, r *http.Request) (b holdBody, err error) {
@@ -292,19 +279,8 @@ type holdBody struct {
 
 // parse reads a body and checks it.
 func (b *holdBody) parse(body []byte) error {
-	in := json.NewDecoder(bytes.NewReader(body))
-	in.DisallowUnknownFields()
-	err := in.Decode(b)
-	if err == nil && in.Decode(&struct{}{}) != io.EOF {
-		err = errors.New("more than one value")
-	}
-	if err != nil {
-		name, unknown := strings.CutPrefix(err.Error(), "json: unknown field ")
-		if unknown {
-			return wire.BadRequest(strings.Trim(name, `"`), "unknown_parameter", "Unknown parameter: %s", shorten(name))
-		}
-		return wire.BadRequest("", "invalid_json",
-			"The body must be one JSON object with cost_usd, or with a model and tokens")
+	if err := decodeRecord(body, b, "with cost_usd, or with a model and tokens"); err != nil {
+		return err
 	}
 	output := max(b.Output, b.MaxOutput)
 	u := pricing.Usage{Input: b.Input, CachedInput: b.Cached, CacheWrite: b.Written, Output: output}

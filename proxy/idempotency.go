@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -216,9 +217,7 @@ func (h *repeatHandler) replayAnswer(ctx context.Context, x *request, id string)
 	}
 	h.metrics.again.WithLabelValues("replayed").Inc()
 	x.replayed = true
-	for name, values := range a.Header {
-		x.Header()[name] = values
-	}
+	maps.Copy(x.Header(), a.Header)
 	x.Header().Set(headerReplayed, "true")
 	return x.whole(a.Status, a.Body)
 }

@@ -86,10 +86,7 @@ func (jh *jobHandler) jobEvents(x *request, r *http.Request, id string) error {
 		jobs: jh, exchange: x, job: job, output: r.URL.Query().Get("output") == "true",
 		cursor: cursor{attempt: at.attempt}, skip: at.bytes,
 	}
-	h := x.Header()
-	h.Set("Content-Type", "text/event-stream; charset=utf-8")
-	h.Set("X-Accel-Buffering", "no")
-	x.WriteHeader(http.StatusOK)
+	x.beginEvents()
 	if err := x.flush(); err != nil {
 		return guard.ErrGone
 	}

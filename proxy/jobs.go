@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -72,8 +73,7 @@ func (jh *jobHandler) view(ctx context.Context, j *queue.Job) jobView {
 func (v *jobView) place(at queue.Place) {
 	v.Ahead, v.WaitingFor = &at.Ahead, at.Cause.Public()
 	if at.ETA >= 0 {
-		seconds := wholeSeconds(at.ETA)
-		v.ETA = &seconds
+		v.ETA = new(wholeSeconds(at.ETA))
 	}
 }
 
@@ -98,8 +98,7 @@ func viewOf(j *queue.Job) jobView {
 		v.Held = &v.Estimate
 	}
 	if j.State.Terminal() {
-		charged := usd(int64(j.Charged))
-		v.Charged = &charged
+		v.Charged = new(usd(int64(j.Charged)))
 	}
 	if j.Status != 0 {
 		v.HTTPStatus = &j.Status
@@ -115,8 +114,7 @@ func unix(t time.Time) *int64 {
 	if t.IsZero() {
 		return nil
 	}
-	n := t.Unix()
-	return &n
+	return new(t.Unix())
 }
 
 // ownJob returns a job of the caller's org and user. The jobs of others do not exist.
@@ -267,9 +265,7 @@ func (jh *jobHandler) replay(ctx context.Context, x *request, job *queue.Job) er
 		case err != nil: // including an answer that broke off
 			return unavailable(err)
 		case e.Kind == queue.Head:
-			for name, values := range e.Header {
-				x.Header()[name] = values
-			}
+			maps.Copy(x.Header(), e.Header)
 			x.Header().Set(headerJob, job.ID)
 			x.WriteHeader(e.Status)
 		case e.Kind == queue.Bytes:

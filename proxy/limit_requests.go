@@ -1,11 +1,9 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -63,8 +61,7 @@ func viewRaise(r *tenants.RaiseRequest, now time.Time) raiseView {
 	if d := r.Decision; d != nil {
 		v.Decided, v.Why = &d.At, d.Reason
 		if r.State == tenants.RaiseApproved {
-			approved := usd(d.Amount)
-			v.Approved, v.Lasts = &approved, &d.Until
+			v.Approved, v.Lasts = new(usd(d.Amount)), &d.Until
 		}
 	}
 	return v
@@ -96,23 +93,6 @@ type raiseBody struct {
 	Amount json.RawMessage `json:"amount"`
 	Until  *time.Time      `json:"until"`
 	Reason string          `json:"reason"`
-}
-
-func (b *raiseBody) parse(body []byte) error {
-	in := json.NewDecoder(bytes.NewReader(body))
-	in.DisallowUnknownFields()
-	err := in.Decode(b)
-	if err == nil && in.Decode(&struct{}{}) != io.EOF {
-		err = errors.New("more than one value")
-	}
-	if err == nil {
-		return nil
-	}
-	if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
-		return wire.BadRequest(strings.Trim(name, `"`), "unknown_parameter", "Unknown parameter: %s", shorten(name))
-	}
-	return wire.BadRequest("", "invalid_json",
-		"The body must be one JSON object with limit, amount, reason and perhaps until, a time such as 2026-12-01T18:00:00Z")
 }
 
 // amount returns the requested amount in nano-USD.
@@ -210,7 +190,8 @@ func (h *raiseHandler) create(x *request, r *http.Request) error {
 		return err
 	}
 	var b raiseBody
-	if err := b.parse(body); err != nil {
+	err = decodeRecord(body, &b, "with limit, amount, reason and perhaps until, a time such as 2026-12-01T18:00:00Z")
+	if err != nil {
 		return err
 	}
 	if b.Limit == "" {
@@ -271,7 +252,7 @@ func (h *raiseHandler) request(x *request, r *http.Request, ask tenants.RaiseReq
 	}
 	if h.opts.Webhooks != nil {
 		if err := h.opts.Webhooks.RaiseRequested(ctx, made); err != nil {
-			x.server.log.Warn("event of a limit request not sent", "request", made.ID, "err", err)
+			h.opts.Log.Warn("event of a limit request not sent", "request", made.ID, "err", err)
 		}
 	}
 	return x.json(http.StatusCreated, viewRaise(&made, time.Now()))
@@ -320,7 +301,7 @@ func (h *raiseHandler) withdraw(ctx context.Context, x *request, id string) erro
 	}
 	if ended && h.opts.Webhooks != nil {
 		if err := h.opts.Webhooks.RaiseDecided(ctx, *is); err != nil {
-			x.server.log.Warn("event of a withdrawn limit request not sent", "request", id, "err", err)
+			h.opts.Log.Warn("event of a withdrawn limit request not sent", "request", id, "err", err)
 		}
 	}
 	return x.json(http.StatusOK, viewRaise(is, now))

@@ -90,8 +90,7 @@ func rfc3339(t time.Time) *string {
 	if t.IsZero() {
 		return nil
 	}
-	text := t.UTC().Format(time.RFC3339)
-	return &text
+	return new(t.UTC().Format(time.RFC3339))
 }
 
 // messageBatches creates a batch of messages, or lists them. Batches of other endpoints are left out.

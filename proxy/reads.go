@@ -166,7 +166,6 @@ type paced struct {
 // of returns what a request about an object will cost.
 func (p *pacer) of(x *request, n ownership.Note) *paced { return &paced{pacer: p, x: x, note: n} }
 
-// Take implements guard.Quota.
 func (p *paced) Take(ctx context.Context, _ *guard.Call) (err error) {
 	org, key := p.x.caller.Org, p.x.caller.Key
 	p.free, err = p.reads.begin(org.ID, key, 1, time.Now())
@@ -187,10 +186,8 @@ func (p *paced) Take(ctx context.Context, _ *guard.Call) (err error) {
 	return nil
 }
 
-// Permit implements guard.Quota.
 func (p *paced) Permit() error { return p.grant.Permit() }
 
-// Give implements guard.Quota.
 func (p *paced) Give(ctx context.Context, _ *guard.Call) {
 	if p.grant != nil {
 		p.guard.Grants.Give(ctx, p.grant, p.unused)

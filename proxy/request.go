@@ -180,6 +180,13 @@ func (x *request) flush() error {
 	return x.control.Flush()
 }
 
+// beginEvents writes the header of an event stream.
+func (x *request) beginEvents() {
+	x.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	x.Header().Set("X-Accel-Buffering", "no")
+	x.WriteHeader(http.StatusOK)
+}
+
 // json writes a complete JSON answer.
 func (x *request) json(status int, v any) error {
 	body, err := json.Marshal(v)
@@ -305,7 +312,7 @@ func (x *request) record() {
 	if trace := x.span.TraceID(); trace != "" {
 		attrs = append(attrs, slog.String("trace", trace))
 	}
-	x.server.log.LogAttrs(x.request.Context(), slog.LevelInfo, "call", attrs...)
+	x.server.opts.Log.LogAttrs(x.request.Context(), slog.LevelInfo, "call", attrs...)
 	x.traceEnd(status)
 	x.server.metrics.answered(x.route, status, took)
 	x.countRefused()

@@ -189,7 +189,9 @@ func (r *route) class(method string) guard.RequestClass {
 
 // plainPath returns a path without /v1 and without superfluous slashes.
 func plainPath(path string) string {
-	path = singleSlashes(path)
+	for strings.Contains(path, "//") { // of base URLs that end in a slash; a redirect would turn a POST into a GET
+		path = strings.ReplaceAll(path, "//", "/")
+	}
 	if rest, ok := strings.CutPrefix(path, "/v1"); ok && (rest == "" || rest[0] == '/') {
 		path = rest
 	}
@@ -198,15 +200,6 @@ func plainPath(path string) string {
 		path = "/" + path
 	}
 	return wire.Canonical(path)
-}
-
-// singleSlashes replaces repeated slashes by one. Base URLs that end in a slash cause them, and a redirect
-// would turn a POST into a GET.
-func singleSlashes(path string) string {
-	for strings.Contains(path, "//") {
-		path = strings.ReplaceAll(path, "//", "/")
-	}
-	return path
 }
 
 // match returns the route of a request and its argument.

@@ -18,8 +18,6 @@ type runTimes struct {
 // runTime is an estimate as TCP makes of round trips: a mean and a mean deviation.
 type runTime struct{ mean, deviation time.Duration }
 
-func newRunTimes() *runTimes { return &runTimes{seed: maphash.MakeSeed()} }
-
 func (r *runTimes) of(org, model string) *runTime {
 	var h maphash.Hash
 	h.SetSeed(r.seed)

@@ -1,11 +1,9 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -84,8 +82,7 @@ func (h *runHandler) enter(x *request, r *http.Request, to *route) error {
 		id = guard.NewRunID(x.caller, "name "+want.name)
 	}
 	run, err := runs.Find(r.Context(), x.caller, id)
-	var missing *wire.Error
-	if errors.As(err, &missing) && missing.Code == "run_not_found" {
+	if missing, ok := errors.AsType[*wire.Error](err); ok && missing.Code == "run_not_found" {
 		run, err = h.begin(x, r, id, want)
 	}
 	if err != nil {
@@ -199,20 +196,7 @@ func (h *runHandler) readRun(x *request, r *http.Request) (b runBody, err error)
 	if err != nil {
 		return b, err
 	}
-	in := json.NewDecoder(bytes.NewReader(body))
-	in.DisallowUnknownFields()
-	err = in.Decode(&b)
-	if err == nil && in.Decode(&struct{}{}) != io.EOF {
-		err = errors.New("more than one value")
-	}
-	if err == nil {
-		return b, nil
-	}
-	if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
-		return b, wire.BadRequest(strings.Trim(name, `"`), "unknown_parameter", "Unknown parameter: %s", shorten(name))
-	}
-	return b, wire.BadRequest("", "invalid_json", "The body must be one JSON object such as {\"amount\": \"$5\", "+
-		"\"expires_in\": \"2h\"}")
+	return b, decodeRecord(body, &b, `such as {"amount": "$5", "expires_in": "2h"}`)
 }
 
 // runMoney parses an amount: "$5", "5" or 5.

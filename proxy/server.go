@@ -6,6 +6,7 @@ package proxy
 import (
 	"cmp"
 	"context"
+	"hash/maphash"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -102,7 +103,6 @@ type Server struct {
 	opts    Options
 	guard   *guard.Guard
 	queue   *queue.Queue
-	log     *slog.Logger
 	metrics *metrics
 	routes  map[string]route
 	served  string   // what the routes serve, for messages
@@ -130,7 +130,7 @@ type Server struct {
 func New(o Options) *Server {
 	o.withDefaults()
 	s := &Server{
-		opts: o, guard: o.Guard, queue: o.Queue, log: o.Log, metrics: newMetrics(o.Metrics), reads: newReads(storeReads),
+		opts: o, guard: o.Guard, queue: o.Queue, metrics: newMetrics(o.Metrics), reads: newReads(storeReads),
 	}
 	s.assemble()
 	s.auth.directory.Store(o.Directory)
@@ -155,7 +155,8 @@ func (s *Server) assemble() {
 	s.repeats = &repeatHandler{opts: o, metrics: s.metrics}
 	s.calls = &callHandler{
 		opts: o, metrics: s.metrics, puts: make(chan struct{}, maxPuts), looks: make(chan struct{}, maxLooks),
-		crowd: newCrowd(), runs: newRunTimes(), flows: newWaitingFlows(), stops: newStopWatch(),
+		crowd: newCrowd(), runs: &runTimes{seed: maphash.MakeSeed()}, flows: &waitingFlows{count: map[waitingLane]int{}},
+		stops:  &stopWatch{waiting: map[*waitingCaller]context.CancelCauseFunc{}},
 		bodies: s.bodies, connections: s.connections, repeats: s.repeats, jobs: s.jobs,
 	}
 	pacer := &pacer{guard: o.Guard, reads: newReads(upstreamReads)}

@@ -75,10 +75,8 @@ func (f *frame) close() {
 	f.turn.items.Close()
 }
 
-// Header implements http.ResponseWriter.
 func (f *frame) Header() http.Header { return f.header }
 
-// WriteHeader implements http.ResponseWriter.
 func (f *frame) WriteHeader(status int) { f.status = status }
 
 // FlushError is for http.ResponseController. Messages are sent as they are written.
@@ -88,7 +86,6 @@ func (f *frame) streams() bool {
 	return f.status == http.StatusOK && strings.HasPrefix(f.header.Get("Content-Type"), "text/event-stream")
 }
 
-// Write implements http.ResponseWriter.
 func (f *frame) Write(p []byte) (int, error) {
 	if !f.streams() {
 		f.plain.Add(p)

@@ -193,7 +193,6 @@ type onceRead struct {
 	text *spool.Buffer
 }
 
-// Read implements io.Reader.
 func (o *onceRead) Read(p []byte) (int, error) {
 	n, err := o.Reader.Read(p)
 	if errors.Is(err, io.EOF) {

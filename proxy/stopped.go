@@ -19,10 +19,6 @@ type stopWatch struct {
 	waiting map[*waitingCaller]context.CancelCauseFunc
 }
 
-func newStopWatch() *stopWatch {
-	return &stopWatch{waiting: map[*waitingCaller]context.CancelCauseFunc{}}
-}
-
 // add ends a caller's wait with errStopped when its org is stopped.
 func (w *stopWatch) add(v *waitingCaller, end context.CancelCauseFunc) {
 	w.mu.Lock()

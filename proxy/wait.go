@@ -320,8 +320,6 @@ type waitingLane struct {
 	pool, key, model string
 }
 
-func newWaitingFlows() *waitingFlows { return &waitingFlows{count: map[waitingLane]int{}} }
-
 func (w *waitingFlows) add(f waitingLane, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -155,14 +156,12 @@ func (v *waitingCaller) keepAlive(ctx context.Context) error {
 		}
 		if first {
 			h := x.Header()
-			h.Set("Content-Type", "text/event-stream; charset=utf-8")
-			h.Set("X-Accel-Buffering", "no")
 			h.Set(headerJob, v.job.ID)
 			at.Room.Tell(h)
 			if waits {
 				tellPlace(h, at)
 			}
-			x.WriteHeader(http.StatusOK)
+			x.beginEvents()
 		}
 	}
 	if _, err := x.Write([]byte(line)); err != nil {
@@ -217,11 +216,8 @@ func (v *waitingCaller) take(e queue.Event) error {
 }
 
 func (v *waitingCaller) copyHeader() {
-	h := v.exchange.Header()
-	for name, values := range v.header {
-		h[name] = values
-	}
-	h.Set(headerJob, v.job.ID)
+	maps.Copy(v.exchange.Header(), v.header)
+	v.exchange.Header().Set(headerJob, v.job.ID)
 }
 
 // finish completes the answer, or reports why there is none. A connected caller's job expires before its
