@@ -160,7 +160,7 @@ func Turn(ctx context.Context, places chan struct{}, patience time.Duration) err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-timer.C:
-		return wire.Overloaded("Too many calls are queueing on this proxy right now", time.Second)
+		return wire.ServiceUnavailable("Too many calls are queueing on this proxy right now", time.Second, nil)
 	}
 }
 

@@ -289,7 +289,6 @@ func newOutageCollector(out *Outage) *outageCollector {
 		[]string{"mode"}, nil)}
 }
 
-// Describe implements prometheus.Collector.
 func (c *outageCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.away }
 
 // Collect implements prometheus.Collector. It checks the store first, because an org without
@@ -320,10 +319,8 @@ func RegisterBounds(reg prometheus.Registerer, bounds func() map[string]Bound) e
 	})
 }
 
-// Describe implements prometheus.Collector.
 func (c *boundCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.hour; ch <- c.unbounded }
 
-// Collect implements prometheus.Collector.
 func (c *boundCollector) Collect(ch chan<- prometheus.Metric) {
 	all := c.bounds()
 	open := 0

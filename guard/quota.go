@@ -84,7 +84,6 @@ func (q *liveQuota) Take(ctx context.Context, c *Call) error {
 	return QuotaError(err)
 }
 
-// Permit implements Quota.
 func (q *liveQuota) Permit() error { return q.grant.Permit() }
 
 func (q *liveQuota) Give(ctx context.Context, c *Call) {

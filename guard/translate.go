@@ -168,7 +168,6 @@ type billedWriter struct {
 	shown wire.Usage
 }
 
-// Write implements neutral.Writer.
 func (w *billedWriter) Write(e neutral.Event) {
 	used := w.call.used
 	switch {

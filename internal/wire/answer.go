@@ -266,7 +266,6 @@ func (r *answerReader) finds(name []byte) {
 // have an id.
 func IsErrorDocument(doc []byte) bool {
 	r := answerReader{lexer: lenient(doc)}
-	r.space()
 	return r.object(r.member) == nil && r.wrong && r.id.IsZero()
 }
 
@@ -274,7 +273,6 @@ func IsErrorDocument(doc []byte) bool {
 // breaks off counts as one that does.
 func SaysError(doc []byte) bool {
 	r := answerReader{lexer: lenient(doc)}
-	r.space()
 	err := r.object(func(name []byte) error {
 		if string(name) == "response" && r.peek() == '{' {
 			return r.object(r.member)

@@ -3,7 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/binary"
-	"strings"
+	"slices"
 )
 
 // slowest is the lowest expected bit rate of recordings, in bytes per millisecond: 8 kbit/s.
@@ -187,10 +187,9 @@ func mp3Rate(b []byte) int64 {
 // like two consecutive frames.
 func isCompressed(b []byte) bool {
 	b = bytes.TrimLeft(b, "\x00")
-	for _, magic := range []string{"ID3", "OggS", "fLaC", "\x0b\x77", "\x77\x0b", "\x7f\xfe\x80\x01", "\xfe\x7f\x01\x80"} {
-		if strings.HasPrefix(string(b[:min(len(b), 4)]), magic) {
-			return true
-		}
+	magic := []string{"ID3", "OggS", "fLaC", "\x0b\x77", "\x77\x0b", "\x7f\xfe\x80\x01", "\xfe\x7f\x01\x80"}
+	if slices.ContainsFunc(magic, func(m string) bool { return bytes.HasPrefix(b, []byte(m)) }) {
+		return true
 	}
 	n := frameLength(b)
 	return n > 0 && n < len(b) && frameLength(b[n:]) > 0

@@ -12,7 +12,6 @@ import (
 // not a JSON object is returned unchanged.
 func Renamed(response []byte, id string) []byte {
 	l := lenient(response)
-	l.space()
 	list, err := renames(&l, id)
 	if err != nil {
 		return response
@@ -63,7 +62,6 @@ type Event struct {
 func ParseEvent(data []byte, id string) (Event, error) {
 	e := Event{data: data}
 	l := lenient(data)
-	l.space()
 	err := l.object(func(name []byte) error {
 		start, first := l.pos, l.peek()
 		if string(name) == "response" && first == '{' {

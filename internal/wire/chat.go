@@ -48,24 +48,9 @@ var chatFields = newFields(map[string]reader{
 	"logprobs":           readBool("logprobs", func(s *scanner) *bool { return &s.req.Logprobs }),
 	"store":              readBool("store", func(s *scanner) *bool { return &s.req.Store }),
 	"cache_control":      readCacheControl,
-
-	"frequency_penalty":      nil,
-	"function_call":          nil,
-	"logit_bias":             nil,
-	"metadata":               nil,
-	"parallel_tool_calls":    nil,
-	"presence_penalty":       nil,
-	"prompt_cache_key":       nil,
-	"prompt_cache_retention": nil,
-	"safety_identifier":      nil,
-	"seed":                   nil,
-	"stop":                   nil,
-	"temperature":            nil,
-	"top_logprobs":           nil,
-	"top_p":                  nil,
-	"user":                   nil,
-	"verbosity":              nil,
-}, readUnknown)
+}, readUnknown,
+	"frequency_penalty function_call logit_bias metadata parallel_tool_calls presence_penalty prompt_cache_key "+
+		"prompt_cache_retention safety_identifier seed stop temperature top_logprobs top_p user verbosity")
 
 // readUnknown records a top-level member that OpenAI does not define.
 func readUnknown(s *scanner, name []byte) error {
@@ -90,6 +75,14 @@ func readBool(param string, field func(*scanner) *bool) reader {
 func readWord(param string, field func(*scanner) *string) reader {
 	return func(s *scanner) (err error) {
 		*field(s), err = s.word(param)
+		return err
+	}
+}
+
+// readSpan reads a string, as it is in the body.
+func readSpan(param string, field func(*scanner) *Span) reader {
+	return func(s *scanner) (err error) {
+		*field(s), err = s.stringAt(param)
 		return err
 	}
 }
@@ -147,9 +140,8 @@ func readWebSearch(s *scanner) error {
 }
 
 var streamFields = newFields(map[string]reader{
-	"include_usage":       readBool("stream_options.include_usage", func(s *scanner) *bool { return &s.req.IncludeUsage }),
-	"include_obfuscation": nil,
-}, nil)
+	"include_usage": readBool("stream_options.include_usage", func(s *scanner) *bool { return &s.req.IncludeUsage }),
+}, nil, "include_obfuscation")
 
 var cacheFields = newFields(map[string]reader{"ttl": readTTL}, nil)
 

@@ -49,7 +49,6 @@ func ScanChunk(data, dst []byte) (Chunk, error) {
 	r := answerReaders.Get().(*answerReader)
 	defer r.release()
 	r.lexer, r.collects, r.said = lenient(data), true, dst
-	r.space()
 	err := r.object(r.member)
 	chunk := Chunk{Text: r.said, ChoicesEmpty: !r.chosen, Finish: r.ended, Framed: r.framed}
 	chunk.Error = r.wrong || r.message && chunk.ChoicesEmpty && !r.usage.present

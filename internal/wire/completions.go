@@ -14,7 +14,7 @@ var _ = endpoint(Completions, Traits{
 var completionsFields = newFields(map[string]reader{
 	"model":          readModel,
 	"prompt":         readInput("prompt"),
-	"suffix":         readSuffix,
+	"suffix":         readSpan("suffix", func(s *scanner) *Span { return &s.req.Beside }), // a part of every prompt
 	"max_tokens":     readInt("max_tokens", 0, maxInt, func(s *scanner) *int64 { return &s.maxTokens }),
 	"n":              readInt("n", 1, 128, func(s *scanner) *int64 { return &s.req.N }),
 	"best_of":        readInt("best_of", 0, 128, func(s *scanner) *int64 { return &s.req.BestOf }),
@@ -23,24 +23,7 @@ var completionsFields = newFields(map[string]reader{
 	"service_tier":   readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
 	"inference_geo":  readWord("inference_geo", func(s *scanner) *string { return &s.req.InferenceGeo }),
 	"echo":           readBool("echo", func(s *scanner) *bool { return &s.req.Echo }),
-
-	"frequency_penalty": nil,
-	"logit_bias":        nil,
-	"logprobs":          nil,
-	"presence_penalty":  nil,
-	"seed":              nil,
-	"stop":              nil,
-	"temperature":       nil,
-	"top_p":             nil,
-	"user":              nil,
-}, readUnknown)
-
-// readSuffix reads the text after the insertion point, which is part of every prompt.
-func readSuffix(s *scanner) error {
-	at, err := s.stringAt("suffix")
-	s.req.Beside = at
-	return err
-}
+}, readUnknown, "frequency_penalty logit_bias logprobs presence_penalty seed stop temperature top_p user")
 
 // Moderations is the endpoint that judges texts and images.
 const Moderations Endpoint = "moderations"
@@ -60,8 +43,7 @@ var moderationsFields = newFields(map[string]reader{
 var moderatedFields = newFields(map[string]reader{
 	"text":      readInputText("input[].text"),
 	"image_url": readImage,
-	"type":      nil,
-}, nil)
+}, nil, "type")
 
 // readModerated reads texts, or parts with text or an image. The images are recorded as those of a
 // message.

@@ -188,7 +188,7 @@ var faults = []struct {
 	{wire.QuotaExceeded("no money"), 402, "insufficient_quota", "insufficient_quota"},
 	{wire.Internal(errors.New("canary")), 500, "", ""},
 	{wire.BadGateway("gone", errors.New("canary")), 502, "", ""},
-	{wire.Overloaded("full", 5e9), 503, "", ""},
+	{wire.ServiceUnavailable("full", 5e9, nil), 503, "", ""},
 	{wire.ServiceUnavailable("away", 5e9, errors.New("canary")), 503, "", ""},
 }
 

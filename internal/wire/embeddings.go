@@ -26,8 +26,7 @@ var embeddingsFields = newFields(map[string]reader{
 	"encoding_format": readWord("encoding_format", func(s *scanner) *string { return &s.req.EncodingFormat }),
 	"service_tier":    readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
 	"inference_geo":   readWord("inference_geo", func(s *scanner) *string { return &s.req.InferenceGeo }),
-	"user":            nil,
-}, readUnknown)
+}, readUnknown, "user")
 
 const inputTypes = "a string, an array of strings, an array of integers, or an array of arrays of integers"
 

@@ -21,7 +21,6 @@ func refusals(wait time.Duration) map[string]*Error {
 		"BadRequest":          BadRequest("n", "invalid_type", "n is %q", "\x00\xff\n\u2028</script>"),
 		"RateLimited":         RateLimited(hostile, wait),
 		"QuotaExceeded":       QuotaExceeded("The budget is used up."),
-		"Overloaded":          Overloaded(hostile, wait),
 		"ServiceUnavailable":  ServiceUnavailable(hostile, wait, cause),
 		"BadGateway":          BadGateway(hostile, cause),
 		"InvalidKey":          InvalidKey("Incorrect API key provided."),

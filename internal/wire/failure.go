@@ -253,22 +253,15 @@ func (d *errorDocument) says(names map[string]bool) bool {
 
 // status returns the HTTP status that the error names: as a number, or by its code or type.
 func (d *errorDocument) status() int {
-	for _, status := range []int{d.number, statusOf(d.code), statusOf(d.kind)} {
-		if status > 0 {
-			return status
-		}
-	}
-	return http.StatusBadGateway
+	return cmp.Or(d.number, statusOf(d.code), statusOf(d.kind), http.StatusBadGateway)
 }
 
 // statusOf returns the status that a code or type of an error means, or 0.
 func statusOf(name string) int {
 	name = strings.NewReplacer("_", "", "-", "", " ", "", ".", "").Replace(strings.ToLower(name))
 	for _, one := range statusWords {
-		for _, word := range one.words {
-			if strings.Contains(name, word) {
-				return one.status
-			}
+		if slices.ContainsFunc(one.words, func(word string) bool { return strings.Contains(name, word) }) {
+			return one.status
 		}
 	}
 	return 0

@@ -37,7 +37,6 @@ func ScanWritten(ep Endpoint, answer []byte) ([]byte, bool) {
 // scanWritten takes the text of a response's items.
 func scanWritten(answer []byte) ([]byte, bool) {
 	r := answerReader{lexer: lenient(answer), collects: true}
-	r.space()
 	err := r.object(func(name []byte) error {
 		if string(name) == "output" {
 			return r.written()
@@ -95,7 +94,6 @@ func scanResponse(answer []byte) (Generated, bool) {
 		}
 		return r.skip()
 	}
-	r.space()
 	err := r.object(func(name []byte) error {
 		if string(name) == "output" && r.peek() == '[' {
 			g.Answers = 1

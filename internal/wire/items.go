@@ -37,12 +37,7 @@ var itemFields = newFields(map[string]reader{
 	"tools":               readItemTools,
 	"encrypted_content":   readEncrypted,
 	"approval_request_id": readRef(ObjectItem, "input[].approval_request_id"),
-
-	"call_id":    nil,
-	"status":     nil,
-	"created_by": nil,
-	"phase":      nil,
-}, readOther)
+}, readOther, "call_id status created_by phase")
 
 // readItems reads the input: a text, or items of any type. Each counts as a message.
 func readItems(s *scanner) error {
@@ -128,16 +123,13 @@ var responsesPartFields = newFields(map[string]reader{
 	"type":        readWord("input[].content[].type", func(s *scanner) *string { return &s.item.part }),
 	"text":        readText("input[].content[].text", KindContent),
 	"refusal":     readText("input[].content[].refusal", KindRefusal),
-	"image_url":   readPartImage,
+	"image_url":   readSpan("input[].content[].image_url", func(s *scanner) *Span { return &s.item.image.URL }),
 	"detail":      readWord("input[].content[].detail", func(s *scanner) *string { return &s.item.image.Detail }),
 	"file_id":     readRef(ObjectFile, "input[].content[].file_id"),
 	"file_data":   readPartFile,
 	"file_url":    readPartURL,
-	"filename":    nil,
 	"input_audio": readAudio,
-	"annotations": nil,
-	"logprobs":    nil,
-}, readOtherContent)
+}, readOtherContent, "filename annotations logprobs")
 
 // readPart reads a part of content. A picture's detail may precede it.
 func readPart(s *scanner, param string) error {
@@ -150,11 +142,6 @@ func readPart(s *scanner, param string) error {
 	if m := s.message(); !s.item.image.URL.IsZero() {
 		m.Images = append(m.Images, s.item.image)
 	}
-	return err
-}
-
-func readPartImage(s *scanner) (err error) {
-	s.item.image.URL, err = s.stringAt("input[].content[].image_url")
 	return err
 }
 

@@ -10,7 +10,6 @@ import "slices"
 // object.
 func EachMember(object []byte, member func(name, value []byte) error) error {
 	l := lenient(object)
-	l.space()
 	return l.object(func(name []byte) error {
 		at, err := l.value()
 		if err != nil {
@@ -24,7 +23,6 @@ func EachMember(object []byte, member func(name, value []byte) error) error {
 // or a syntax error if array is not a JSON array.
 func EachItem(array []byte, item func(i int, value []byte) error) error {
 	l := lenient(array)
-	l.space()
 	return l.array(func(i int) error {
 		at, err := l.value()
 		if err != nil {
@@ -74,7 +72,6 @@ func OfChat(name string) bool {
 func AppendEcho(dst, request []byte, except ...string) []byte {
 	given := map[string][]byte{}
 	l := lenient(request)
-	l.space()
 	_ = l.object(func(name []byte) error { // what cannot be read is left out
 		v, err := l.value()
 		given[string(name)] = request[v.Start:v.End]

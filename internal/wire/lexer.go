@@ -51,19 +51,19 @@ const maxLenientDepth = 10_000
 var byteOrderMark = []byte("\xEF\xBB\xBF")
 
 // lenient returns a lexer for data from a provider, whose length the receiver has bounded. It starts
-// behind a byte order mark.
+// behind a byte order mark and white space.
 func lenient(b []byte) lexer {
 	l := lexer{buf: b, depth: maxLenientDepth, tokens: math.MaxInt}
 	if bytes.HasPrefix(b, byteOrderMark) {
 		l.pos = len(byteOrderMark)
 	}
+	l.space()
 	return l
 }
 
 // documents reads an object, and those that follow it: some servers write one for each part of an
 // answer.
 func (l *lexer) documents(member func(name []byte) error) error {
-	l.space()
 	err := l.object(member)
 	for l.space(); err == nil && l.peek() == '{'; l.space() {
 		err = l.object(member)

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"maps"
 	"math/bits"
 	"math/rand/v2"
 	"net/http"
@@ -59,7 +60,7 @@ func SetLimits(h http.Header, ep Endpoint, standard Standard, limits []LimitStat
 		setMessages(h, limits, now)
 	}
 	if standard != None && standard != IETF {
-		setX(h, binding(limits), now)
+		setX(h, bindingOf(limits, ""), now)
 	}
 	if standard == IETF || standard == Both {
 		setIETF(h, limits, now)
@@ -133,17 +134,6 @@ func (l *LimitState) seconds(now time.Time) int64 {
 
 func ceilSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// binding returns the limit with the least remaining share; of equal ones, the one that resets last.
-func binding(limits []LimitState) *LimitState {
-	first := &limits[0]
-	for i := range limits[1:] {
-		if l := &limits[i+1]; l.tighter(first) {
-			first = l
-		}
-	}
-	return first
-}
-
 func (l *LimitState) tighter(than *LimitState) bool {
 	hi, lo := bits.Mul64(uint64(l.left()), uint64(max(than.Amount, 1)))
 	hiThan, loThan := bits.Mul64(uint64(than.left()), uint64(max(l.Amount, 1)))
@@ -200,9 +190,7 @@ func (r HeaderRules) Advise(h http.Header, e *Error) {
 	if e.Code != "" && !e.Relayed {
 		h.Set("Link", "<"+Docs+"errors.md#"+e.Code+`>; rel="help"`)
 	}
-	for name, values := range e.Header {
-		h[name] = values
-	}
+	maps.Copy(h, e.Header)
 	if e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable {
 		r.spread(h)
 	}
@@ -240,14 +228,15 @@ func setMessages(h http.Header, limits []LimitState, now time.Time) {
 			setAnthropic(h, unit.name, l, now)
 		}
 	}
-	setUnified(h, binding(limits), now)
+	setUnified(h, bindingOf(limits, ""), now)
 }
 
-// bindingOf is binding of the limits in a unit; nil if there is none.
+// bindingOf returns the limit in a unit, or in any if unit is empty, with the least remaining share; of equal ones, the
+// one that resets last. It returns nil if there is none.
 func bindingOf(limits []LimitState, unit string) *LimitState {
 	var first *LimitState
 	for i := range limits {
-		if l := &limits[i]; l.Unit == unit && (first == nil || l.tighter(first)) {
+		if l := &limits[i]; (unit == "" || l.Unit == unit) && (first == nil || l.tighter(first)) {
 			first = l
 		}
 	}

@@ -97,15 +97,7 @@ var pictureFields = newFields(map[string]reader{
 	"service_tier":    readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
 	"output_format":   readWord("output_format", func(s *scanner) *string { return &s.req.creation().Picture }),
 	"frame_count":     readInt("frame_count", 1, maxFrames, func(s *scanner) *int64 { return &s.req.creation().Frames }),
-
-	"background":         nil,
-	"frame_duration_ms":  nil,
-	"moderation":         nil,
-	"output_compression": nil,
-	"safety_identifier":  nil,
-	"style":              nil,
-	"user":               nil,
-}, readUnknown)
+}, readUnknown, "background frame_duration_ms moderation output_compression safety_identifier style user")
 
 var speechFields = newFields(map[string]reader{
 	"model":           readModel,
@@ -114,10 +106,7 @@ var speechFields = newFields(map[string]reader{
 	"response_format": readWord("response_format", func(s *scanner) *string { return &s.req.creation().Format }),
 	"stream_format":   readStreamFormat,
 	"service_tier":    readWord("service_tier", func(s *scanner) *string { return &s.req.ServiceTier }),
-
-	"speed": nil,
-	"voice": nil,
-}, readUnknown)
+}, readUnknown, "speed voice")
 
 // AsText reports whether a transcript is asked for as text or captions, not as JSON.
 func (c *Creation) AsText() bool { return c.Format == "text" || c.Format == "srt" || c.Format == "vtt" }

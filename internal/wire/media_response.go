@@ -32,7 +32,6 @@ type Created struct {
 func ParseCreated(ep Endpoint, data []byte) Created {
 	traits := ep.Traits()
 	r := createdReader{answerReader: answerReader{lexer: lenient(data), wants: traits.content}}
-	r.space()
 	err := r.object(r.member)
 	if err != nil {
 		out := Created{Answer: Answer{Fault: "the answer is not a JSON object"}}
@@ -96,34 +95,24 @@ func (r *createdReader) member(name []byte) error {
 		r.seconds = parseMillis(r.buf[at.Start:at.End])
 		return err
 	case "type":
-		err := r.note(&r.kind)
+		err := readString(&r.lexer, &r.kind)
 		r.wrong = r.wrong || r.word(r.kind) == "error"
 		return err
 	case "size":
-		return r.note(&r.size)
+		return readString(&r.lexer, &r.size)
 	case "quality":
-		return r.note(&r.quality)
+		return readString(&r.lexer, &r.quality)
 	case "text":
-		return r.note(&r.transcript)
+		return readString(&r.lexer, &r.transcript)
 	case "delta":
 		var at Span
-		if err := r.note(&at); err != nil || at.IsZero() {
+		if err := readString(&r.lexer, &at); err != nil || at.IsZero() {
 			return err
 		}
 		r.text = appendUnquoted(nil, r.buf[at.Start+1:at.End-1])
 		return nil
 	}
 	return r.answerReader.member(name)
-}
-
-// note records a string and skips any other value.
-func (r *createdReader) note(at *Span) error {
-	first := r.peek()
-	v, err := r.value()
-	if first == '"' {
-		*at = v
-	}
-	return err
 }
 
 // parseMillis parses seconds, a JSON number or one in quotes, as milliseconds, rounded up. It

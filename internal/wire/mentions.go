@@ -29,21 +29,11 @@ var mentionFields = newFields(map[string]reader{
 	"part_ids":     readPartIDs,
 	"purpose":      readWord("purpose", func(s *scanner) *string { return &s.mentions.Purpose }),
 	"memory_limit": readWord("memory_limit", func(s *scanner) *string { return &s.mentions.MemoryLimit }),
-
-	"attributes":  nil,
-	"description": nil,
-	"filename":    nil,
-	"filters":     nil,
-	"metadata":    nil,
-	"mime_type":   nil,
-	"name":        nil,
-	"query":       nil,
-}, nil)
+}, nil, "attributes description filename filters metadata mime_type name query")
 
 var mentionedFileFields = newFields(map[string]reader{
-	"file_id":    readRef(ObjectFile, "files[].file_id"),
-	"attributes": nil,
-}, nil)
+	"file_id": readRef(ObjectFile, "files[].file_id"),
+}, nil, "attributes")
 
 // ScanMentions reads a JSON body of an endpoint that [Scan] does not support, equally strictly.
 // Every error is an [*Error] with status 400. An empty body mentions nothing.

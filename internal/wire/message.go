@@ -147,10 +147,7 @@ func readPartType(s *scanner) error {
 }
 
 var imageFields = newFields(map[string]reader{
-	"url": func(s *scanner) (err error) {
-		s.message().image().URL, err = s.stringAt("messages[].content[].image_url.url")
-		return err
-	},
+	"url": readSpan("messages[].content[].image_url.url", func(s *scanner) *Span { return &s.message().image().URL }),
 	"detail": readWord("messages[].content[].image_url.detail", func(s *scanner) *string {
 		return &s.message().image().Detail
 	}),
@@ -171,10 +168,7 @@ func readImage(s *scanner) (err error) {
 }
 
 var audioFields = newFields(map[string]reader{
-	"data": func(s *scanner) (err error) {
-		s.message().audio().Data, err = s.stringAt("messages[].content[].input_audio.data")
-		return err
-	},
+	"data": readSpan("messages[].content[].input_audio.data", func(s *scanner) *Span { return &s.message().audio().Data }),
 	"format": readWord("messages[].content[].input_audio.format", func(s *scanner) *string {
 		return &s.message().audio().Format
 	}),
@@ -201,10 +195,9 @@ func readEarlierAudio(s *scanner) error {
 }
 
 var fileFields = newFields(map[string]reader{
-	"file_data": func(s *scanner) (err error) {
-		s.message().file().Data, err = s.stringAt("messages[].content[].file.file_data")
-		return err
-	},
+	"file_data": readSpan("messages[].content[].file.file_data", func(s *scanner) *Span {
+		return &s.message().file().Data
+	}),
 	"file_id": readFileID,
 	"filename": readWord("messages[].content[].file.filename", func(s *scanner) *string {
 		return &s.message().file().Name

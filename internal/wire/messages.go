@@ -65,13 +65,7 @@ var messagesFields = newFields(map[string]reader{
 	"context_management": readMembers("context_management", contextFields),
 	"mcp_servers":        readRunByProvider("mcp_servers"),
 	"container":          readRunByProvider("container"),
-
-	"metadata":       nil,
-	"stop_sequences": nil,
-	"temperature":    nil,
-	"top_k":          nil,
-	"top_p":          nil,
-}, readUnknown)
+}, readUnknown, "metadata stop_sequences temperature top_k top_p")
 
 // messagesBetas are the names of betas of Messages without their dates. None costs anything alone: what it allows in
 // a request is read there.
@@ -119,15 +113,12 @@ var claudeThinkingFields = newFields(map[string]reader{
 		s.req.Thinks = kind != "disabled"
 		return err
 	},
-	"budget_tokens": nil,
-	"display":       nil,
-}, nil)
+}, nil, "budget_tokens display")
 
 var outputConfigFields = newFields(map[string]reader{
-	"effort":      readWord("output_config.effort", func(s *scanner) *string { return &s.req.ReasoningEffort }),
-	"format":      readRaw("output_config.format", '{', func(s *scanner) *Span { return &s.req.ResponseFormat }),
-	"task_budget": nil,
-}, nil)
+	"effort": readWord("output_config.effort", func(s *scanner) *string { return &s.req.ReasoningEffort }),
+	"format": readRaw("output_config.format", '{', func(s *scanner) *Span { return &s.req.ResponseFormat }),
+}, nil, "task_budget")
 
 // readRunByProvider reads a member for which the provider runs tools: servers of the Model Context Protocol,
 // and containers.
@@ -286,26 +277,18 @@ func init() { // blocks contain blocks
 		"tool":          readToolChange,
 		"tool_changes":  readToolChanges,
 		"cache_control": readCacheControl,
-
-		"id":          nil,
-		"tool_use_id": nil,
-		"is_error":    nil,
-	}, readOther)
+	}, readOther, "id tool_use_id is_error")
 	sourceFields = newFields(map[string]reader{
 		"type": readWord("messages[].content[].source.type", func(s *scanner) *string { return &s.block.source }),
-		"data": func(s *scanner) (err error) {
-			s.block.data, err = s.stringAt("messages[].content[].source.data")
-			return err
-		},
+		"data": readSpan("messages[].content[].source.data", func(s *scanner) *Span { return &s.block.data }),
 		"url": func(s *scanner) error {
 			s.block.remote = true
 			_, err := s.stringAt("messages[].content[].source.url")
 			return err
 		},
-		"file_id":    readBlockFile,
-		"content":    func(s *scanner) error { return readBlocks(s, "messages[].content[].source.content") },
-		"media_type": nil,
-	}, readOtherContent)
+		"file_id": readBlockFile,
+		"content": func(s *scanner) error { return readBlocks(s, "messages[].content[].source.content") },
+	}, readOtherContent, "media_type")
 }
 
 // readSource reads what a picture or a document is made of. The source of a search result is a text.
@@ -389,12 +372,8 @@ var claudeToolFields = newFields(map[string]reader{
 	"model":        readWord("tools[].model", func(s *scanner) *string { return &s.tool.model }),
 	"max_tokens":   readInt("tools[].max_tokens", 0, maxInt, func(s *scanner) *int64 { return &s.tool.limit }),
 
-	"cache_control":     readCacheControl,
-	"display_width_px":  nil,
-	"display_height_px": nil,
-	"display_number":    nil,
-	"max_characters":    nil,
-}, readOtherOfTool)
+	"cache_control": readCacheControl,
+}, readOtherOfTool, "display_width_px display_height_px display_number max_characters")
 
 // readClaudeTools reads the tools of a Messages request. One without a type is the caller's.
 func readClaudeTools(s *scanner) error {

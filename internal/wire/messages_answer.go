@@ -19,7 +19,6 @@ type messageReader struct {
 // scanMessageEvent reads the data of one event of a Messages stream.
 func scanMessageEvent(data, dst []byte) (Chunk, error) {
 	r := messageReader{answerReader: answerReader{lexer: lenient(data), said: dst}}
-	r.space()
 	err := r.object(r.member)
 	chunk := Chunk{Text: r.said, Summary: r.summary}
 	if err != nil {
@@ -86,7 +85,6 @@ func (r *messageReader) blockMember(name []byte) error {
 func scanMessage(answer []byte) (Generated, bool) {
 	r := messageReader{answerReader: answerReader{lexer: lenient(answer)}}
 	g := Generated{}
-	r.space()
 	err := r.object(func(name []byte) error {
 		if string(name) != "content" || r.peek() != '[' {
 			return r.skip()
@@ -129,7 +127,6 @@ type MessageBlocks struct {
 // Note records an event of the stream by its data.
 func (b *MessageBlocks) Note(data []byte) {
 	r := messageReader{answerReader: answerReader{lexer: lenient(data)}}
-	r.space()
 	if r.object(r.member) != nil {
 		return
 	}

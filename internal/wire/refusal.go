@@ -92,12 +92,8 @@ func RunBudgetReached(message string) *Error {
 	}
 }
 
-// Overloaded returns a 503 for a full queue or a server that is shutting down.
-func Overloaded(message string, wait time.Duration) *Error {
-	return ServiceUnavailable(message, wait, nil)
-}
-
-// ServiceUnavailable returns a 503 for an unreachable dependency. cause stays private.
+// ServiceUnavailable returns a 503 for an unreachable dependency, or a proxy that is overloaded or shutting down. cause
+// stays private.
 func ServiceUnavailable(message string, wait time.Duration, cause error) *Error {
 	return &Error{
 		Status: http.StatusServiceUnavailable, Type: typeUnavailable, Code: "server_is_overloaded",

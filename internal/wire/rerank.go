@@ -13,29 +13,17 @@ var _ = endpoint(Rerank, Traits{
 // Request's Inputs, one Text each, and the query is Beside them.
 var rerankFields = newFields(map[string]reader{
 	"model":              readModel,
-	"query":              readQuery,
+	"query":              readSpan("query", func(s *scanner) *Span { return &s.req.Beside }),
 	"documents":          readDocuments,
 	"top_n":              readSize("top_n"),
 	"top_k":              readSize("top_k"),
 	"max_tokens_per_doc": readSize("max_tokens_per_doc"),
 	"max_chunks_per_doc": readSize("max_chunks_per_doc"),
-
-	"priority":               nil,
-	"rank_fields":            nil,
-	"return_documents":       nil,
-	"truncate_prompt_tokens": nil,
-	"truncation":             nil,
-	"user":                   nil,
-}, readUnknown)
+}, readUnknown, "priority rank_fields return_documents truncate_prompt_tokens truncation user")
 
 // readSize checks a count that is forwarded; Request.Member has its value.
 func readSize(param string) reader {
 	return readInt(param, 1, maxInt, func(*scanner) *int64 { return new(int64) })
-}
-
-func readQuery(s *scanner) (err error) {
-	s.req.Beside, err = s.stringAt("query")
-	return err
 }
 
 func readDocuments(s *scanner) error {

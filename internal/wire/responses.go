@@ -58,22 +58,9 @@ var responsesFields = newFields(map[string]reader{
 	"prompt":               readStoredPrompt,
 	"context_management":   readRaw("context_management", '[', func(*scanner) *Span { return new(Span) }),
 	"truncation":           readWord("truncation", func(*scanner) *string { return new(string) }),
-
-	"access_programs":        nil,
-	"client_metadata":        nil,
-	"include":                nil,
-	"metadata":               nil,
-	"parallel_tool_calls":    nil,
-	"personality":            nil,
-	"prompt_cache_key":       nil,
-	"prompt_cache_retention": nil,
-	"safety_identifier":      nil,
-	"stream_options":         nil,
-	"temperature":            nil,
-	"top_logprobs":           nil,
-	"top_p":                  nil,
-	"user":                   nil,
-}, readUnknown)
+}, readUnknown,
+	"access_programs client_metadata include metadata parallel_tool_calls personality prompt_cache_key "+
+		"prompt_cache_retention safety_identifier stream_options temperature top_logprobs top_p user")
 
 // readInstructions adds the instructions as the first system message.
 func readInstructions(s *scanner) error {
@@ -95,15 +82,12 @@ func endMessage(s *scanner) {
 }
 
 var reasoningFields = newFields(map[string]reader{
-	"effort":           readWord("reasoning.effort", func(s *scanner) *string { return &s.req.ReasoningEffort }),
-	"summary":          nil,
-	"generate_summary": nil,
-}, nil)
+	"effort": readWord("reasoning.effort", func(s *scanner) *string { return &s.req.ReasoningEffort }),
+}, nil, "summary generate_summary")
 
 var textFormatFields = newFields(map[string]reader{
-	"format":    readRaw("text.format", '{', func(s *scanner) *Span { return &s.req.ResponseFormat }),
-	"verbosity": nil,
-}, nil)
+	"format": readRaw("text.format", '{', func(s *scanner) *Span { return &s.req.ResponseFormat }),
+}, nil, "verbosity")
 
 var conversationFields = newFields(map[string]reader{"id": readRef(ObjectConversation, "conversation.id")}, nil)
 
@@ -121,8 +105,7 @@ func readConversation(s *scanner) error {
 var promptFields = newFields(map[string]reader{
 	"id":        readRef(ObjectPrompt, "prompt.id"),
 	"variables": readVariables,
-	"version":   nil,
-}, nil)
+}, nil, "version")
 
 func readStoredPrompt(s *scanner) error {
 	start := s.pos

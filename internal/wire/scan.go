@@ -309,18 +309,19 @@ type fields struct {
 // maxFolded bounds the folded form of priced names, so that folding needs only a small array.
 const maxFolded = 32
 
-func newFields(read map[string]reader, other func(*scanner, []byte) error) *fields {
+// newFields returns the fields with readers and, separated by spaces, the free ones.
+func newFields(read map[string]reader, other func(*scanner, []byte) error, free ...string) *fields {
 	f := &fields{read: read, folded: make(map[string]string), other: other}
-	for name, r := range read {
-		if r == nil {
-			continue
-		}
+	for name := range read {
 		var buf [maxFolded]byte
 		folded, ok := fold(buf[:0], []byte(name))
 		if !ok {
 			panic("wire: field name cannot be folded: " + name)
 		}
 		f.folded[string(folded)] = name
+	}
+	for name := range strings.FieldsSeq(strings.Join(free, " ")) {
+		read[name] = nil
 	}
 	return f
 }

@@ -236,7 +236,6 @@ type bodyReader struct {
 	done int // bytes of rest[0] already read
 }
 
-// Read implements io.Reader.
 func (r *bodyReader) Read(p []byte) (int, error) {
 	n := 0
 	for len(r.rest) > 0 {

@@ -167,21 +167,12 @@ func EventData(event []byte) []byte {
 
 // fieldValue returns the value of a data line.
 func fieldValue(line []byte) ([]byte, bool) {
-	const name = "data"
-	if len(line) < len(name) || string(line[:len(name)]) != name {
-		return nil, false
+	value, ok := bytes.CutPrefix(line, []byte("data"))
+	if !ok || len(value) == 0 {
+		return value, ok
 	}
-	line = line[len(name):]
-	if len(line) == 0 {
-		return line, true
-	}
-	if line[0] != ':' {
-		return nil, false
-	}
-	if len(line) > 1 && line[1] == ' ' {
-		return line[2:], true
-	}
-	return line[1:], true
+	value, ok = bytes.CutPrefix(value, []byte(":"))
+	return bytes.TrimPrefix(value, []byte(" ")), ok
 }
 
 // eventReader reads one event of a Responses stream.
@@ -197,7 +188,6 @@ type eventReader struct {
 // name of a tool whose call begins.
 func scanResponseEvent(data, dst []byte) (Chunk, error) {
 	r := eventReader{answerReader: answerReader{lexer: lenient(data)}}
-	r.space()
 	err := r.object(r.member)
 	chunk := Chunk{Text: dst}
 	if err != nil {
@@ -257,10 +247,8 @@ func (r *eventReader) member(name []byte) error {
 
 // text reads the value of a member, into at if it is a string and the wanted member.
 func (r *eventReader) text(name []byte, wanted string, at *Span) error {
-	first := r.peek()
-	v, err := r.value()
-	if first == '"' && string(name) == wanted {
-		*at = v
+	if string(name) != wanted {
+		return r.skip()
 	}
-	return err
+	return readString(&r.lexer, at)
 }

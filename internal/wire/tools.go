@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 )
@@ -41,12 +42,7 @@ var toolTypes = map[string]toolType{
 const searchFee = "searches and the tokens of what they find"
 
 // ToolFee returns what a provider charges for the calls of a tool that it runs.
-func ToolFee(kind string) string {
-	if fee := toolTypes[kind].fee; fee != "" {
-		return fee
-	}
-	return "its calls"
-}
+func ToolFee(kind string) string { return cmp.Or(toolTypes[kind].fee, "its calls") }
 
 // tool is what was read of the current tool.
 type tool struct {
@@ -181,14 +177,7 @@ func (t *tool) noteOwn(r *Request) {
 
 // noteProviders records a tool that the provider runs.
 func (t *tool) noteProviders(r *Request) {
-	name := t.kind
-	if name == "" {
-		name = t.first
-	}
-	if name == "" {
-		name = "unknown"
-	}
-	r.BuiltinTools = append(r.BuiltinTools, name)
+	r.BuiltinTools = append(r.BuiltinTools, cmp.Or(t.kind, t.first, "unknown"))
 }
 
 // WithoutOffers returns the request without the web searches that an agent such as Codex offers its model

@@ -23,10 +23,8 @@ func (Dialect) Batches(c dialect.BatchClient) dialect.Batches { return batches{c
 // its custom_ids have few characters. So lines have ids that name their batch, which its results show.
 type batches struct{ client dialect.BatchClient }
 
-// Runs implements dialect.Batches.
 func (batches) Runs(ep wire.Endpoint, _ func(wire.Endpoint) bool) bool { return ep == wire.Messages }
 
-// LineID implements dialect.Batches.
 func (batches) LineID(f *dialect.BatchFile, _ string, nth int) string {
 	return fmt.Sprint(prefix(f), nth)
 }
@@ -34,7 +32,6 @@ func (batches) LineID(f *dialect.BatchFile, _ string, nth int) string {
 // prefix begins the ids of the lines of a file.
 func prefix(f *dialect.BatchFile) string { return fmt.Sprintf("%s-%d-", f.Batch, f.Part) }
 
-// Line implements dialect.Batches.
 func (batches) Line(id string, nth int, _ wire.Endpoint) (before, after string) {
 	before = ","
 	if nth == 1 {
@@ -46,7 +43,6 @@ func (batches) Line(id string, nth int, _ wire.Endpoint) (before, after string) 
 // end closes the body that Line begins.
 const end = "]}"
 
-// Upload implements dialect.Batches.
 func (batches) Upload(context.Context, *dialect.BatchFile, bool) (string, error) { return "", nil }
 
 // list is the path of all batches.
@@ -54,7 +50,6 @@ const list = "/messages/batches"
 
 func path(id string) string { return list + "/" + dialect.Segment(id) }
 
-// Create implements dialect.Batches.
 func (b batches) Create(ctx context.Context, f *dialect.BatchFile) (string, error) {
 	r := dialect.BatchRequest{Path: list, Header: f.Header}
 	done := f.SendIn(&r, "", end)
@@ -129,7 +124,6 @@ func (b batches) isOf(ctx context.Context, id string, f *dialect.BatchFile) (boo
 	return strings.HasPrefix(first.CustomID, prefix(f)), nil
 }
 
-// State implements dialect.Batches.
 func (b batches) State(ctx context.Context, id string) (dialect.Batch, error) {
 	var one batch
 	err := b.client.Do(ctx, dialect.BatchRequest{Method: http.MethodGet, Path: path(id)}, &one)
@@ -150,12 +144,10 @@ func (b batches) State(ctx context.Context, id string) (dialect.Batch, error) {
 	return state, err
 }
 
-// Cancel implements dialect.Batches.
 func (b batches) Cancel(ctx context.Context, id string) error {
 	return b.client.Do(ctx, dialect.BatchRequest{Path: path(id) + "/cancel"}, nil)
 }
 
-// Results implements dialect.Batches.
 func (b batches) Results(ctx context.Context, id string) (io.ReadCloser, error) {
 	return b.client(ctx, dialect.BatchRequest{Method: http.MethodGet, Path: path(id) + "/results"})
 }

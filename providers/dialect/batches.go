@@ -155,7 +155,6 @@ type lazyReader struct {
 	body io.ReadCloser
 }
 
-// Read implements io.Reader.
 func (r *lazyReader) Read(p []byte) (int, error) {
 	if r.body == nil {
 		var err error

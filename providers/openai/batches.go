@@ -28,10 +28,8 @@ func (batches) Runs(ep wire.Endpoint, has func(wire.Endpoint) bool) bool {
 	return !ep.Traits().Foreign && has(wire.Responses)
 }
 
-// LineID implements dialect.Batches.
 func (batches) LineID(_ *dialect.BatchFile, own string, _ int) string { return own }
 
-// Line implements dialect.Batches.
 func (batches) Line(id string, _ int, ep wire.Endpoint) (before, after string) {
 	text, _ := json.Marshal(id) // cannot fail for a string
 	return fmt.Sprintf(`{"custom_id":%s,"method":"POST","url":"/v1%s","body":`, text, ep.Path()), "}\n"
@@ -40,7 +38,6 @@ func (batches) Line(id string, _ int, ep wire.Endpoint) (before, after string) {
 // name is the name of a file at the provider.
 func name(f *dialect.BatchFile) string { return fmt.Sprintf("llmguard-%s-%d.jsonl", f.Batch, f.Part) }
 
-// Upload implements dialect.Batches.
 func (b batches) Upload(ctx context.Context, f *dialect.BatchFile, again bool) (string, error) {
 	if again {
 		id, err := b.uploaded(ctx, f)
@@ -91,7 +88,6 @@ const (
 	tryLabel = "llmguard_try"
 )
 
-// Create implements dialect.Batches.
 func (b batches) Create(ctx context.Context, f *dialect.BatchFile) (string, error) {
 	body, err := json.Marshal(map[string]any{
 		"input_file_id": f.ID, "endpoint": "/v1" + f.Endpoint.Path(), "completion_window": "24h",
@@ -128,7 +124,6 @@ type batch struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// Find implements dialect.Batches.
 func (b batches) Find(ctx context.Context, f *dialect.BatchFile, since time.Time) (ids []string, _ bool, err error) {
 	list := dialect.BatchRequest{Path: "/batches", Query: "limit=100"}
 	err = dialect.Each(ctx, b.client, list, "after", func(one *batch) (string, bool, error) {
@@ -150,7 +145,6 @@ func (b *batch) isOf(f *dialect.BatchFile, since time.Time) bool {
 	return b.Input == f.ID && try == strconv.Itoa(f.Try)
 }
 
-// State implements dialect.Batches.
 func (b batches) State(ctx context.Context, id string) (dialect.Batch, error) {
 	var one batch
 	err := b.client.Do(ctx, dialect.BatchRequest{Method: http.MethodGet, Path: path(id)}, &one)
@@ -169,22 +163,18 @@ func (b batches) State(ctx context.Context, id string) (dialect.Batch, error) {
 
 func path(id string) string { return "/batches/" + dialect.Segment(id) }
 
-// Cancel implements dialect.Batches.
 func (b batches) Cancel(ctx context.Context, id string) error {
 	return b.client.Do(ctx, dialect.BatchRequest{Path: path(id) + "/cancel"}, nil)
 }
 
-// Results implements dialect.Batches.
 func (b batches) Results(ctx context.Context, id string) (io.ReadCloser, error) {
 	return b.client(ctx, dialect.BatchRequest{
 		Method: http.MethodGet, Path: "/files/" + dialect.Segment(id) + "/content",
 	})
 }
 
-// Result implements dialect.Batches.
 func (batches) Result(line []byte) []byte { return line }
 
-// Delete implements dialect.Batches.
 func (b batches) Delete(ctx context.Context, id string) error {
 	return b.client.Do(ctx, dialect.BatchRequest{Method: http.MethodDelete, Path: "/files/" + dialect.Segment(id)}, nil)
 }
