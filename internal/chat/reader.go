@@ -289,11 +289,7 @@ func (r *Reader) count(given raw) {
 	e := neutral.Event{Kind: neutral.Count}
 	var u usage
 	if given[0] == '{' && json.Unmarshal(given, &u, neutral.AsSent) == nil {
-		var deepseek struct {
-			Hits raw `json:"prompt_cache_hit_tokens"`
-		}
-		_ = neutral.Read(u.More, &deepseek)
-		u.CacheRead = deepseek.Hits
+		u.CacheRead = neutral.Member(u.More, "prompt_cache_hit_tokens") // DeepSeek's
 		e.Usage = (*neutral.Usage)(&u)
 	}
 	r.to.Write(e)

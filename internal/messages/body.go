@@ -90,11 +90,8 @@ func Body(r *neutral.Request, f neutral.Form) ([]byte, error) {
 	q.offer(r)
 	q.reason(r, f.Model)
 	if r.Format.Schema != nil {
-		var schema struct {
-			Schema raw `json:"schema"`
-		}
-		_ = neutral.Read(r.Format.Schema, &schema) // what is no object has no schema, and is refused by the provider
-		form := neutral.With(neutral.With(nil, "type", neutral.Quote(r.Format.Type)), "schema", schema.Schema)
+		schema := neutral.Member(r.Format.Schema, "schema") // the provider refuses its absence
+		form := neutral.With(neutral.With(nil, "type", neutral.Quote(r.Format.Type)), "schema", schema)
 		q.Output = neutral.With(q.Output, "format", form)
 	}
 	if r.User != nil {

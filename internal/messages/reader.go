@@ -133,14 +133,11 @@ func (r *Reader) begin(a *answer) {
 	}
 	r.begun = true
 	r.count(a.Usage)
-	var tier struct {
-		Tier raw `json:"service_tier"`
+	tier := neutral.Member(a.Usage, "service_tier")
+	if string(tier) == `"standard"` {
+		tier = raw(`"default"`)
 	}
-	_ = neutral.Read(a.Usage, &tier)
-	if string(tier.Tier) == `"standard"` {
-		tier.Tier = raw(`"default"`)
-	}
-	h := neutral.Head{ID: bytes.Clone(a.ID), Model: bytes.Clone(a.Model), Tier: bytes.Clone(tier.Tier)}
+	h := neutral.Head{ID: bytes.Clone(a.ID), Model: bytes.Clone(a.Model), Tier: bytes.Clone(tier)}
 	r.write(neutral.Event{Kind: neutral.Begin, Head: h})
 }
 
@@ -234,11 +231,7 @@ func (r *Reader) ended(a *answer) {
 	case neutral.Sequence:
 		e.Text = a.Sequence
 	case neutral.Filtered:
-		var details struct {
-			Explanation raw `json:"explanation"`
-		}
-		_ = neutral.Read(a.Details, &details)
-		e.Text = details.Explanation
+		e.Text = neutral.Member(a.Details, "explanation")
 	}
 	if !wire.IsString(e.Text) {
 		e.Text = nil

@@ -49,11 +49,8 @@ func (d *asked) unsupported(r *wire.Request) error {
 	case r.OutputLimit == 0: // which only fills a cache
 		return d.Lacks.Refuse("max_tokens", "max_tokens 0")
 	}
-	var context struct {
-		Edits raw `json:"edits"`
-	}
-	_ = neutral.Read(r.Member("context_management"), &context) // it was scanned before
-	return neutral.Each(context.Edits, "context_management.edits", func(param string, edit *typed) error {
+	edits := neutral.Member(r.Member("context_management"), "edits")
+	return neutral.Each(edits, "context_management.edits", func(param string, edit *typed) error {
 		if strings.HasPrefix(wire.Word(edit.Type), "clear_thinking_") {
 			return nil
 		}
@@ -190,14 +187,10 @@ func (s *source) dataURL() raw {
 // media reads an image or a document. A document's title is the name of its file.
 func (d *asked) media(param string, p *neutral.Part, b *inputBlock) (neutral.Part, error) {
 	var s source
-	var cites struct {
-		Enabled raw `json:"enabled"`
-	}
 	_ = neutral.Read(b.Source, &s) // what is no object has no type
-	_ = neutral.Read(b.Citations, &cites)
 	kind, image := wire.Word(s.Type), string(b.Type) == `"image"`
 	switch {
-	case string(cites.Enabled) == "true":
+	case string(neutral.Member(b.Citations, "enabled")) == "true":
 		return *p, d.Lacks.Refuse(param+".citations", "citations")
 	case b.Context != nil:
 		return *p, d.Lacks.Refuse(param+".context", "The context of a document")
@@ -298,19 +291,15 @@ func (d *asked) thinking(r *wire.Request) error {
 
 // output reads the form of the output.
 func (d *asked) output(r *wire.Request) error {
-	var config struct {
-		Format raw `json:"format"`
-		Budget raw `json:"task_budget"`
-	}
-	_ = neutral.Read(r.Member("output_config"), &config) // it was scanned before
-	if config.Format == nil {
+	format := neutral.Member(r.Member("output_config"), "format")
+	if format == nil {
 		return nil
 	}
 	var f struct {
 		Type   raw `json:"type"`
 		Schema raw `json:"schema"`
 	}
-	_ = neutral.Read(config.Format, &f)
+	_ = neutral.Read(format, &f)
 	if string(f.Type) != `"json_schema"` || f.Schema == nil {
 		return d.Lacks.Refuse("output_config.format.type", "The format "+neutral.Shorten(f.Type))
 	}
@@ -324,12 +313,7 @@ var tiers = map[string]string{"auto": "auto", "standard_only": "default"}
 
 // account reads whose the request is, and in which service tier.
 func (d *asked) account(r *wire.Request) error {
-	var metadata struct {
-		User raw `json:"user_id"`
-	}
-	if given := r.Member("metadata"); given != nil && neutral.Read(given, &metadata) == nil {
-		d.User = metadata.User
-	}
+	d.User = neutral.Member(r.Member("metadata"), "user_id")
 	given := r.Member("service_tier")
 	if given == nil {
 		return nil

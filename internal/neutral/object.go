@@ -25,6 +25,17 @@ func Read(object []byte, into any) error {
 	})
 }
 
+// Member returns a member of an object, which it aliases, as Read does; nil if there is none.
+func Member(object []byte, name string) (value Raw) {
+	_ = wire.EachMember(object, func(other, v []byte) error { // what is no object has no members
+		if string(other) == name && string(v) != "null" {
+			value = v
+		}
+		return nil
+	})
+	return value
+}
+
 // Each reads the objects of an array with Read. param names the array in errors, and read gets the name of each object.
 // Nothing is read of an absent array.
 func Each[T any](array Raw, param string, read func(param string, object *T) error) error {

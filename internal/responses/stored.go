@@ -59,13 +59,7 @@ var prefixes = map[string]string{
 }
 
 // Output returns the raw output of a response, or nil if it has none.
-func Output(response []byte) []byte {
-	var r struct {
-		Output raw `json:"output"`
-	}
-	_ = neutral.Read(response, &r) // written by us
-	return r.Output
-}
+func Output(response []byte) []byte { return neutral.Member(response, "output") }
 
 // Item returns the item with this id, or nil.
 func Item(items []byte, id string) []byte {
@@ -80,8 +74,4 @@ func Item(items []byte, id string) []byte {
 }
 
 // ItemID returns the id of an item, or "".
-func ItemID(item []byte) string {
-	var it inputItem
-	_ = neutral.Read(item, &it) // what is no object has no id
-	return wire.Word(it.ID)
-}
+func ItemID(item []byte) string { return wire.Word(neutral.Member(item, "id")) }
