@@ -89,7 +89,6 @@ func (b *bill) estimated(faults []UsageFault, doubt bool) {
 	b.within()
 }
 
-// price sets the result from a usage.
 func (b *bill) price(a wire.Answer) {
 	r := b.result
 	r.Outcome = Completed

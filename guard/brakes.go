@@ -188,7 +188,6 @@ func (bs *brakes) record(org string, b Braking, now time.Time) *tenants.Brake {
 	return r
 }
 
-// slows reports whether a brake gives the call low priority.
 func (bs *brakes) slows(p *Plan) bool {
 	if len(p.Brakes) == 0 {
 		return false

@@ -68,7 +68,6 @@ func (u *cacheUse) count(o cache.Outcome) {
 	u.guard.cache.Note(o)
 }
 
-// close returns the memory.
 func (u *cacheUse) close() {
 	if u.copy != nil {
 		u.copy.Close()
@@ -201,7 +200,6 @@ func cachedCost(share settings.Percent, original pricing.Nano) pricing.Nano {
 	return whole*part + (rest*part+99)/100
 }
 
-// replay writes an answer from the cache.
 func (c *Call) replay(found *cache.Answer, w http.ResponseWriter) error {
 	h := w.Header()
 	maps.Copy(h, found.Header)
@@ -291,7 +289,6 @@ func (u *cacheUse) store(ctx context.Context, c *Call, t *tape) {
 	})
 }
 
-// putCached writes an answer to the cache of an org.
 func (g *Guard) putCached(ctx context.Context, o *Org, id string, a cache.Answer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
@@ -362,7 +359,6 @@ func cacheAllows(r settings.Cache) string {
 	return "max-age=SECONDS (at most " + strconv.FormatInt(int64(r.MaxAge/time.Second), 10) + " for this organization)"
 }
 
-// uses reports whether the request uses the cache.
 func (w CacheWish) uses(r settings.Cache) bool {
 	return r.MaxAge > 0 && !w.never && (r.Always || w.asks || w.fresh)
 }

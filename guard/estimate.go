@@ -343,7 +343,6 @@ func claudeTools(r *wire.Request) int64 {
 	return claudeToolPrompt + r.ToolPrompt
 }
 
-// schema counts tool definitions.
 func (c *counter) schema(s wire.Span) {
 	if !s.IsZero() {
 		c.tokens += int64(c.cache.ToolsTokens(c.enc, c.request.Raw(s)))

@@ -73,7 +73,6 @@ func (hs *Holds) end(ctx context.Context, c Caller, id string, result func(*Call
 	return hs.ended(ctx, call, id, made)
 }
 
-// callFor returns the call that ends a hold.
 func (hs *Holds) callFor(c Caller, h *budget.Hold, made time.Time) *Call {
 	p := hs.planOf(c, h.Call, made)
 	p.Max = h.Max

@@ -26,7 +26,6 @@ type imageTool struct {
 	most  pricing.Usage // of one picture, without its prompt
 }
 
-// imageTool returns the image tool of a plan's request.
 func (policy *Policy) imageTool(p *Plan) (tool imageTool, err error) {
 	if !slices.Contains(p.Request.BuiltinTools, "image_generation") {
 		return tool, nil

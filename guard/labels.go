@@ -178,7 +178,6 @@ func (l *Label) narrows(c Caller, value string) bool {
 // chooses those of keys.
 func (l *Label) chosen(at int) bool { return at == ofRun || at < len(l.From) && !l.From[at].Key }
 
-// missing refuses a call without the label.
 func (l *Label) missing() error {
 	places := make([]string, len(l.From))
 	for i, s := range l.From {

@@ -304,7 +304,6 @@ func judgeCreated(p *Plan, a wire.Created, body []byte) error {
 	return verdict(a.Answer, body)
 }
 
-// isPage reports whether a text is a page for a browser.
 func isPage(text []byte) bool {
 	start := bytes.ToLower(bytes.TrimSpace(text[:min(len(text), 100)]))
 	return bytes.HasPrefix(start, []byte("<!doctype")) || bytes.HasPrefix(start, []byte("<html"))

@@ -89,7 +89,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// watchStops registers gauges for stopped spending.
 func watchStops(reg prometheus.Registerer, count func() (all, orgs float64)) {
 	gauge := func(scope string, value func() float64) {
 		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{

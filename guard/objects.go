@@ -202,7 +202,6 @@ func (o *Objects) seen(ctx context.Context, h http.Header, q *ObjectRequest, sta
 	return err
 }
 
-// changed records what a request has changed.
 func (o *Objects) changed(ctx context.Context, q *ObjectRequest, status int) {
 	var err error
 	gone := q.Ends() && status >= 200 && status < 300

@@ -78,7 +78,6 @@ func redactFailure(redact providers.Redactor, kept *spool.Buffer, body []byte) e
 	return nil
 }
 
-// fill reads a whole answer.
 func fill(resp *http.Response, kept *spool.Buffer) error {
 	if resp.ContentLength > wire.MaxAnswer {
 		return errAnswerTooLarge

@@ -105,7 +105,6 @@ func (rs *resolver) named(ctx context.Context, c Caller, refs []wire.Ref) ([]own
 	return notes, nil
 }
 
-// resolve finds what a request refers to.
 func (rs *resolver) resolve(ctx context.Context, c Caller, refs []wire.Ref) (references, error) {
 	k, refs, err := rs.prompted(c, refs)
 	if err != nil {
@@ -204,7 +203,6 @@ func (e *upstreamCall) note(a wire.Answer) {
 	c.guard.ownership.Put(e.upstream, c.Plan.Caller.Org.ID, notes...)
 }
 
-// freePrice returns a price of zero.
 func freePrice(t providers.Target, at time.Time) (*pricing.Price, error) {
 	zero := pricing.Rate{Given: true}
 	e := pricing.Entry{

@@ -294,7 +294,6 @@ func (p *Plan) tooLarge(limits []budget.Limit) *budget.ExceededError {
 	return nil
 }
 
-// amountOf returns a limit's current amount for this call.
 func (p *Plan) amountOf(l *budget.Limit) int64 {
 	return l.AmountFor(p.Caller.subject(), time.Now())
 }

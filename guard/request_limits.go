@@ -54,7 +54,6 @@ func (p *Policy) requestLimits(a Arrival, addresses bool) []budget.Limit {
 	return out
 }
 
-// addressSpan returns how long the counts of an address last.
 func (p *Policy) addressSpan() time.Duration {
 	var longest time.Duration
 	for i := range p.RequestLimits {

@@ -324,7 +324,6 @@ func runFailure(r budget.Run, most pricing.Nano, err error) error {
 	return err
 }
 
-// putKey stores the hash of the key of a run of a caller.
 func (rs *Runs) putKey(ctx context.Context, c Caller, hash string, run *budget.Run) error {
 	return rs.Reach(ctx, c.Org, func(ctx context.Context) error {
 		owner := budget.RunOwner{Org: c.Org.ID, Key: c.Key, Run: run.Path, Lineage: c.Lineage}

@@ -237,7 +237,6 @@ func (r *relay) hold(event []byte) bool {
 	return true
 }
 
-// passMade translates an event and passes the result.
 func (r *relay) passMade(event []byte) bool {
 	out, failed := r.made.Event(r.redact.Event(event))
 	if failed != nil {
@@ -355,7 +354,6 @@ func (r *relay) fails(data []byte, framed bool) {
 	}
 }
 
-// frame returns an error as an event.
 func (r *relay) frame(e *wire.Error) []byte {
 	return e.Frame(r.call.Plan.Request.Endpoint, r.sequence)
 }

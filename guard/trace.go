@@ -19,7 +19,6 @@ var vendors = map[string]string{
 	"moonshotai": "moonshot_ai",
 }
 
-// traceHold records the result of a hold.
 func (p *Plan) traceHold(span tracing.Span, err error) {
 	if !span.On() {
 		return
@@ -106,7 +105,6 @@ func (c *Call) traceEnd(span tracing.Span, start time.Time) {
 	span.End()
 }
 
-// traceSettle begins the span of writing the call's end.
 func (c *Call) traceSettle(ctx context.Context) {
 	_, c.settling = tracing.Start(ctx, "settle")
 	if c.settling.On() {

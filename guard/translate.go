@@ -40,7 +40,6 @@ var conversationWires = map[wire.Endpoint]conversationWire{
 // translated reports whether the provider is sent another form than the caller's.
 func (p *Plan) translated() bool { return p.sent != p.Request }
 
-// translate sets what the provider is sent.
 func (p *Plan) translate() error {
 	r, to := p.Request, p.Target.Provider.Wire(p.Request.Endpoint)
 	p.sent = r
@@ -69,7 +68,6 @@ func (p *Plan) translate() error {
 	return err
 }
 
-// translation returns the request in the provider's form.
 func (p *Plan) translation(to wire.Endpoint) ([]byte, error) {
 	r, provider := p.Request, conversationWires[to]
 	o := neutral.Options{Lacks: provider.lacks, Items: p.kept.items}

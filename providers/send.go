@@ -206,7 +206,6 @@ const (
 	readSize = 32 << 10         // bytes read or written at a time
 )
 
-// newTransport returns the transport for a provider.
 func newTransport(p *Provider) *http.Transport {
 	connect, header := p.ConnectTimeout, p.HeaderTimeout
 	if connect <= 0 {

@@ -86,7 +86,6 @@ func (rh *responseHandler) background(x *request, r *http.Request, plan *guard.P
 	return x.document(wire.Pending(plan.Request.Body, queue.ResponseID(job.ID), "queued", job.Created.Unix(), nil))
 }
 
-// document writes a complete JSON answer.
 func (x *request) document(body []byte) error {
 	x.Header().Set("Content-Type", "application/json")
 	return x.whole(http.StatusOK, body)
@@ -155,7 +154,6 @@ func modelOf(job *queue.Job) []byte {
 	return request
 }
 
-// response returns a background response as JSON.
 func (rh *responseHandler) response(ctx context.Context, job *queue.Job) ([]byte, error) {
 	id := queue.ResponseID(job.ID)
 	if job.State == queue.Succeeded {

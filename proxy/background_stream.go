@@ -99,7 +99,6 @@ func (t *backgroundStream) begin(echoed []byte) error {
 	return nil
 }
 
-// follow forwards events until the response has ended.
 func (rh *responseHandler) follow(ctx context.Context, t *backgroundStream) error {
 	watch := rh.opts.Queue.Follow(t.job)
 	defer watch.Close()
@@ -126,7 +125,6 @@ func (rh *responseHandler) follow(ctx context.Context, t *backgroundStream) erro
 	return nil
 }
 
-// take handles an event of the job.
 func (t *backgroundStream) take(ctx context.Context, e queue.Event) error {
 	if e.Attempt != t.attempt {
 		if t.next > firstTold { // the reader has part of an answer that is now void
@@ -159,7 +157,6 @@ func (t *backgroundStream) take(ctx context.Context, e queue.Event) error {
 	return nil
 }
 
-// tell forwards the complete events.
 func (t *backgroundStream) tell() error {
 	for {
 		raw, ok := t.events.Next()
@@ -206,7 +203,6 @@ func (t *backgroundStream) end(ctx context.Context) error {
 	return nil
 }
 
-// fail ends the stream with an error.
 func (t *backgroundStream) fail(e *wire.Error) error {
 	t.final, t.x.err = true, e
 	if err := t.begin(nil); err != nil {

@@ -94,7 +94,6 @@ func (b *bodyReader) fill(x *request, r *http.Request, most int64) error {
 	return nil
 }
 
-// boundedBody returns the body with the size limit applied.
 func (b *bodyReader) boundedBody(x *request, r *http.Request, most int64) (io.Reader, error) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, wire.UnsupportedEncoding(enc)
@@ -108,7 +107,6 @@ func (b *bodyReader) boundedBody(x *request, r *http.Request, most int64) (io.Re
 	return http.MaxBytesReader(x.ResponseWriter, r.Body, most), nil
 }
 
-// startReading bounds the time to read the body.
 func (b *bodyReader) startReading(x *request) {
 	_ = x.control.SetReadDeadline(time.Now().Add(b.opts.ReadBody)) // not supported by test recorders
 }

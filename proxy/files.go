@@ -62,7 +62,6 @@ func listOf[T any](data []T, more bool, id func(*T) *string) list[T] {
 	return l
 }
 
-// limitOf parses the limit of a list.
 func limitOf(query url.Values, def, most int) (int, error) {
 	text := query.Get("limit")
 	if text == "" {
@@ -76,7 +75,6 @@ func limitOf(query url.Values, def, most int) (int, error) {
 	return n, nil
 }
 
-// stored wraps a handler that requires a file store.
 func (fh *fileHandler) stored(serve handler) handler {
 	return func(x *request, r *http.Request, arg string) error {
 		if fh.opts.Files == nil || fh.opts.Batches == nil {
@@ -114,7 +112,6 @@ func (fh *fileHandler) allFiles(x *request, r *http.Request, _ string) error {
 	return fh.listFiles(x, r, f)
 }
 
-// oldestFirst parses the order of a list.
 func oldestFirst(query url.Values) (bool, error) {
 	switch order := query.Get("order"); order {
 	case "", "desc":
@@ -255,7 +252,6 @@ func (fh *fileHandler) upload(x *request, r *http.Request) error {
 	return x.json(http.StatusOK, viewFile(file))
 }
 
-// storeBatch writes a file for batches to the store.
 func (fh *fileHandler) storeBatch(x *request, r *http.Request, f *uploadForm, part io.Reader) (err error) {
 	if fh.opts.Files == nil {
 		return noFiles()
@@ -331,7 +327,6 @@ func (f *uploadForm) check() (time.Duration, error) {
 	return lifetime("expires_after", anchor, seconds)
 }
 
-// lifetime validates an expires_after.
 func lifetime(param, anchor string, seconds int) (time.Duration, error) {
 	if anchor != "created_at" {
 		return 0, wire.BadRequest(param+".anchor", "invalid_value", "%s.anchor must be created_at", param)

@@ -35,7 +35,6 @@ func (fh *fileHandler) elsewhere(err error) bool {
 	return errors.As(err, &public) && public.Code == "file_not_found"
 }
 
-// uploadElsewhere sends a file to the provider.
 func (fh *fileHandler) uploadElsewhere(x *request, r *http.Request, f *uploadForm) error {
 	if err := purposeKept(f.fields["purpose"]); err != nil {
 		return err

@@ -81,7 +81,6 @@ func (h *holdHandler) answer(x *request, id string, st guard.HeldState, err erro
 	return x.json(http.StatusOK, viewHold(st))
 }
 
-// holdFailure words the errors of holds for the caller.
 func holdFailure(id string, st guard.HeldState, err error) error {
 	switch {
 	case errors.Is(err, guard.ErrNoHold):
@@ -277,7 +276,6 @@ type holdBody struct {
 	spend guard.Spend
 }
 
-// parse reads a body and checks it.
 func (b *holdBody) parse(body []byte) error {
 	if err := decodeRecord(body, b, "with cost_usd, or with a model and tokens"); err != nil {
 		return err
@@ -301,7 +299,6 @@ func (b *holdBody) parse(body []byte) error {
 	return nil
 }
 
-// life returns expires_in.
 func (b *holdBody) life(otherwise int64) (time.Duration, error) {
 	seconds := otherwise
 	if b.Expires != nil {

@@ -120,7 +120,6 @@ func (h *repeatHandler) openKey(ctx context.Context, x *request, r *http.Request
 	return found.Job, found.Answer, err
 }
 
-// keyText returns the one value of an Idempotency-Key header.
 func keyText(values []string) (string, error) {
 	text := values[0]
 	if len(values) > 1 || text == "" || len(text) > maxKeyText || strings.ContainsFunc(text, func(c rune) bool {
@@ -200,7 +199,6 @@ func (h *repeatHandler) decideKey(ctx context.Context, x *request) error {
 // notKept replaces an answer that was too large to store, or for which there was no space.
 const notKept = "-"
 
-// replayAnswer writes a live call's answer again.
 func (h *repeatHandler) replayAnswer(ctx context.Context, x *request, id string) error {
 	var a queue.Answer
 	err := queue.ErrNotFound
@@ -248,7 +246,6 @@ func (k *recording) add(p []byte) {
 	}
 }
 
-// close returns the memory.
 func (k *recording) close() {
 	if k != nil {
 		k.body.Close()

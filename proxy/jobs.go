@@ -69,7 +69,6 @@ func (jh *jobHandler) view(ctx context.Context, j *queue.Job) jobView {
 	return v
 }
 
-// place adds the place of a waiting job.
 func (v *jobView) place(at queue.Place) {
 	v.Ahead, v.WaitingFor = &at.Ahead, at.Cause.Public()
 	if at.ETA >= 0 {
@@ -146,7 +145,6 @@ func (jh *jobHandler) oneJob(x *request, r *http.Request, id string) error {
 	return x.json(http.StatusOK, jh.view(r.Context(), job))
 }
 
-// wantedJobs parses the query of a list.
 func wantedJobs(query url.Values) (f queue.Filter, limit int, err error) {
 	limit, err = limitOf(query, 20, 100)
 	if err != nil {
@@ -249,7 +247,6 @@ func (jh *jobHandler) jobResult(x *request, r *http.Request, id string) error {
 	return jh.replay(r.Context(), x, job)
 }
 
-// replay writes a finished job's stored output.
 func (jh *jobHandler) replay(ctx context.Context, x *request, job *queue.Job) error {
 	watch := jh.opts.Queue.Watch(ctx, job)
 	defer watch.Close()

@@ -165,7 +165,6 @@ func noRun(x *request) error {
 			"without a run")
 }
 
-// of returns the caller's requests.
 func (h *raiseHandler) of(ctx context.Context, x *request) ([]tenants.RaiseRequest, error) {
 	if h.opts.Raises == nil {
 		return nil, nil

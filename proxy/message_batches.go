@@ -221,7 +221,6 @@ func (h *batchHandler) oneMessageBatch(x *request, r *http.Request, id string) e
 	return x.json(http.StatusOK, map[string]string{"id": foreignID + b.ID, "type": "message_batch_deleted"})
 }
 
-// findMessages returns a batch of messages of the caller.
 func (h *batchHandler) findMessages(x *request, r *http.Request, id string) (*batch.Batch, error) {
 	b, err := h.find(x, r, id, nil)
 	if err == nil && b.Endpoint != wire.Messages {

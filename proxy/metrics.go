@@ -123,13 +123,11 @@ func (x *request) measure(took time.Duration) {
 // waitedForRedis counts the time since a request for Redis began that is not part of the call.
 func (x *request) waitedForRedis(began time.Time) { x.redis += time.Since(began) }
 
-// countAddress counts the request in the limits of its address.
 func (x *request) countAddress(ctx context.Context) error {
 	defer x.waitedForRedis(time.Now())
 	return x.within(x.server.guard.Requests.FromAddress(ctx, x.arrival, x.ip))
 }
 
-// countCaller counts the request in the limits of its caller.
 func (x *request) countCaller(ctx context.Context) error {
 	defer x.waitedForRedis(time.Now())
 	return x.within(x.server.guard.Requests.FromCaller(ctx, x.arrival, x.caller))
@@ -155,7 +153,6 @@ func (x *request) countFree(ctx context.Context) error {
 	return x.within(x.server.guard.Requests.FromCaller(ctx, a, x.caller))
 }
 
-// label sets the labels of a call.
 func (x *request) label(ctx context.Context, in guard.LabelPlaces) (err error) {
 	defer x.waitedForRedis(time.Now())
 	x.caller, err = x.server.guard.Plans.Label(ctx, x.caller, in)

@@ -159,7 +159,6 @@ func matches(text json.RawMessage, query map[string][]string) bool {
 	return true
 }
 
-// idOf returns the id of an object.
 func idOf(text *json.RawMessage) *string {
 	var has struct {
 		ID string `json:"id"`

@@ -104,7 +104,6 @@ func noObject(k wire.ObjectKind, id string) *wire.Error {
 		"No such %s: %s. It must have been created through this proxy by the same organization", k.Words(), shorten(id))
 }
 
-// read reads the body of a request and what it mentions.
 func (h *objectHandler) read(x *request, r *http.Request, q *guard.ObjectRequest) error {
 	if q.File != "" && isForm(r) {
 		form, err := h.bodies.readParts(x, r, q.File, "file_id")

@@ -116,7 +116,6 @@ func (b *bodyReader) eachPart(x *request, r *http.Request, file string, field fu
 	}
 }
 
-// fill writes the form into a request.
 func (f *upForm) fill(r *providers.Request) {
 	var head bytes.Buffer
 	w := multipart.NewWriter(&head)

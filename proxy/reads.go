@@ -123,7 +123,6 @@ func (r *reads) tooMany(wait time.Duration) *wire.Error {
 		r.bounds.what, r.bounds.atOnce, r.bounds.perSecond), wait)
 }
 
-// of returns the readers of a key and of its org.
 func (r *reads) of(org, key string, now time.Time) [2]*reader {
 	ofKey := org + " " + key
 	if len(r.keys) >= readsKept && (r.keys[ofKey] == nil || r.keys[org] == nil) {

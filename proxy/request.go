@@ -187,7 +187,6 @@ func (x *request) beginEvents() {
 	x.WriteHeader(http.StatusOK)
 }
 
-// json writes a complete JSON answer.
 func (x *request) json(status int, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {

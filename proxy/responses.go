@@ -66,14 +66,12 @@ func (rh *responseHandler) fetch(x *request, r *http.Request, id, verb string) e
 	return err
 }
 
-// forget removes the record of a deleted response.
 func (rh *responseHandler) forget(x *request, r *http.Request, n ownership.Note) {
 	if err := rh.opts.Guard.Objects.Forget(r.Context(), x.caller, n); err != nil {
 		rh.opts.Log.Warn("record of a deleted response not removed", "id", x.id, "err", err)
 	}
 }
 
-// oneResponse retrieves or deletes a response.
 func (rh *responseHandler) oneResponse(x *request, r *http.Request, id string) error {
 	job, err := rh.backgroundJob(r.Context(), x, id)
 	switch {

@@ -175,7 +175,6 @@ func (x *request) may(scope string) bool {
 	return slices.Contains(x.scopes, "calls")
 }
 
-// class returns what a request does.
 func (r *route) class(method string) guard.RequestClass {
 	switch {
 	case r.priced && method == http.MethodPost, slices.Contains(r.fees, method):

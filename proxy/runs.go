@@ -121,7 +121,6 @@ func (h *runHandler) past(x *request, r *http.Request, to *route, err error) err
 
 const runEndedCode = "run_budget_reached"
 
-// begin creates the run that a call names.
 func (h *runHandler) begin(x *request, r *http.Request, id string, want budgetWish) (budget.Run, error) {
 	switch {
 	case want.amount == 0 || guard.IsRunID(want.name):
@@ -190,7 +189,6 @@ type runBody struct {
 	Concurrency int64             `json:"concurrency"`
 }
 
-// readRun reads the body of a request about runs.
 func (h *runHandler) readRun(x *request, r *http.Request) (b runBody, err error) {
 	body, err := h.bodies.readRecord(x, r)
 	if err != nil {

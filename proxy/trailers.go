@@ -20,7 +20,6 @@ func wantsTrailer(h http.Header) bool {
 	return names(h.Values("TE"), "trailers") || names(h.Values("Prefer"), preferTrailer)
 }
 
-// names reports whether a header lists a word.
 func names(fields []string, word string) bool {
 	for _, field := range fields {
 		for item := range strings.SplitSeq(field, ",") {

@@ -72,7 +72,6 @@ func (c *callHandler) defer202(x *request, job *queue.Job, wish preferences) err
 	return c.accepted(x, job, wish)
 }
 
-// accepted answers 202 with the job.
 func (c *callHandler) accepted(x *request, job *queue.Job, wish preferences) error {
 	x.job, x.stays = job.ID, true
 	h := x.Header()
@@ -208,7 +207,6 @@ func (c *callHandler) arrive(x *request, r *http.Request, job *queue.Job, wish p
 	return v
 }
 
-// depart ends the wait.
 func (v *waitingCaller) depart() {
 	v.await(false)
 	v.stop()
@@ -249,14 +247,12 @@ const (
 	headerWaitingFor = "X-Llmguard-Waiting-For" // what it waits for: see queue.Place
 )
 
-// placeOf returns a job's place.
 func (c *callHandler) placeOf(ctx context.Context, j *queue.Job) (queue.Place, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	return c.opts.Queue.Place(ctx, c.opts.Guard.Rooms(), j)
 }
 
-// tellPlace writes the place of a waiting job to the headers.
 func tellPlace(h http.Header, at queue.Place) {
 	if at.Cause == "" { // it is not waiting
 		return

@@ -283,7 +283,6 @@ type passing struct {
 	next int64
 }
 
-// pass forwards a piece of a stream.
 func (v *waitingCaller) pass(p []byte) error {
 	if !v.job.Endpoint.Traits().Numbered {
 		_, err := v.exchange.Write(p)

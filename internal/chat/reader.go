@@ -95,7 +95,6 @@ func (r *Reader) Close() {
 	}
 }
 
-// read reads one chunk, or one whole answer.
 func (r *Reader) read(data []byte) error {
 	document := wire.EventJSON(data)
 	if err := neutral.Read(document, &r.chunk); err != nil {
@@ -152,7 +151,6 @@ func (r *Reader) begin() {
 	r.to.Write(neutral.Event{Kind: neutral.Begin, Head: r.head})
 }
 
-// text passes a piece of text on.
 func (r *Reader) text(kind neutral.Kind, text raw) {
 	if len(neutral.Inside(text)) > 0 {
 		r.to.Write(neutral.Event{Kind: kind, Text: text})
@@ -259,7 +257,6 @@ func (r *Reader) known(id, name raw) int {
 	return -1
 }
 
-// same reports whether two values are present and equal.
 func same(a, b raw) bool { return len(a) > 0 && bytes.Equal(a, b) }
 
 // nonEmpty returns a string that is not empty, or nil.
@@ -281,7 +278,6 @@ type usage struct {
 	More          raw `json:",embed"`
 }
 
-// count passes on usage.
 func (r *Reader) count(given raw) {
 	if given == nil {
 		return

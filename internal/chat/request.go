@@ -235,7 +235,6 @@ type inputTool struct {
 	Cache    raw `json:"cache_control"`
 }
 
-// function reads a tool.
 func (d *asked) function(param string, t *inputTool) (neutral.Tool, error) {
 	if string(t.Type) != `"function"` {
 		return neutral.Tool{}, d.Lacks.Refuse(param+".type", "The tool type "+neutral.Shorten(t.Type))
@@ -279,7 +278,6 @@ func (d *asked) tools(r *wire.Request) error {
 	return err
 }
 
-// format reads the form of the output.
 func (d *asked) format(r *wire.Request) error {
 	given := r.Member("response_format")
 	if given == nil {

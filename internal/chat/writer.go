@@ -77,10 +77,8 @@ func (w *Writer) Write(e neutral.Event) {
 	}
 }
 
-// delta sends a piece of the message.
 func (w *Writer) delta(m message) { w.send([]choice{{Delta: &m}}, nil) }
 
-// send sends a chunk.
 func (w *Writer) send(choices []choice, usage raw) {
 	if w.Streams {
 		w.Out().WriteString("data: ")
@@ -147,7 +145,6 @@ func (w *Writer) finish() raw {
 	return neutral.Quote(openai.FinishReasonStop)
 }
 
-// complete completes the answer.
 func (w *Writer) complete() {
 	if w.Stop.Reason == neutral.Filtered && w.Stop.Text != nil {
 		w.content(neutral.Event{Kind: neutral.Refusal, Text: w.Stop.Text})

@@ -141,7 +141,6 @@ func (r *Reader) begin(a *answer) {
 	r.write(neutral.Event{Kind: neutral.Begin, Head: h})
 }
 
-// text passes a piece of text on.
 func (r *Reader) text(kind neutral.Kind, text raw) {
 	if len(neutral.Inside(text)) > 0 {
 		r.write(neutral.Event{Kind: kind, Text: text})
@@ -180,7 +179,6 @@ func (r *Reader) delta(index string, p *piece) {
 	}
 }
 
-// argue passes on a piece of the arguments of a call.
 func (r *Reader) argue(index string, text raw) {
 	call := r.call(index)
 	if call < 0 || len(neutral.Inside(text)) == 0 {
@@ -218,7 +216,6 @@ var reasons = map[string]neutral.Reason{
 	"pause_turn": neutral.Length, "refusal": neutral.Filtered,
 }
 
-// ended passes on how the message ended.
 func (r *Reader) ended(a *answer) {
 	r.count(a.Usage)
 	reason := wire.Word(a.Reason)

@@ -146,7 +146,6 @@ func (d *asked) result(param string, b *inputBlock) error {
 	return neutral.NeedsStrings(param, "tool_use_id", b.CallID)
 }
 
-// block reads a block.
 func (d *asked) block(param string, b *inputBlock) (neutral.Part, error) {
 	p := neutral.Part{Cache: b.Cache}
 	switch kind := wire.Word(b.Type); {
@@ -177,7 +176,6 @@ type source struct {
 	URL       raw `json:"url"`
 }
 
-// dataURL returns the content of a source as a URL.
 func (s *source) dataURL() raw {
 	url := make(raw, 0, len(s.Data)+len(s.MediaType)+16)
 	url = append(append(url, `"data:`...), neutral.Inside(s.MediaType)...)
@@ -289,7 +287,6 @@ func (d *asked) thinking(r *wire.Request) error {
 	return nil
 }
 
-// output reads the form of the output.
 func (d *asked) output(r *wire.Request) error {
 	format := neutral.Member(r.Member("output_config"), "format")
 	if format == nil {

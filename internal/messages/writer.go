@@ -76,7 +76,6 @@ func (w *Writer) Write(e neutral.Event) {
 	}
 }
 
-// send sends an event.
 func (w *Writer) send(e sentEvent) {
 	if !w.Streams {
 		return
@@ -162,14 +161,12 @@ func (w *Writer) argue(e neutral.Event) {
 	}
 }
 
-// add opens a block.
 func (w *Writer) add(b block) {
 	w.close()
 	w.open = b.Type
 	w.send(sentEvent{Type: "content_block_start", Index: &w.index, Block: &b})
 }
 
-// close completes the open block.
 func (w *Writer) close() {
 	if w.open == "" {
 		return
@@ -179,7 +176,6 @@ func (w *Writer) close() {
 	w.index++
 }
 
-// ending returns how the message ended.
 func (w *Writer) ending() ending {
 	reason, end := "end_turn", ending{Sequence: none, Details: none}
 	switch {
@@ -198,7 +194,6 @@ func (w *Writer) ending() ending {
 	return end
 }
 
-// complete completes the message.
 func (w *Writer) complete() {
 	if w.Stop.Reason == neutral.Failed {
 		w.Fail(wire.BadGateway("The provider ended the answer with an error", nil), 0)

@@ -124,7 +124,6 @@ func (s *Stream) Close() []byte {
 // Held returns how many bytes of memory the stream holds.
 func (s *Stream) Held() int { return s.To.Out().Cap() + s.To.Held() }
 
-// reset empties the output.
 func (s *Stream) reset() {
 	out := s.To.Out()
 	if out.Cap() > keepBuffer {

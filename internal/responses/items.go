@@ -22,7 +22,6 @@ type inputItem struct {
 	Encrypted raw `json:"encrypted_content"`
 }
 
-// items reads a list of items.
 func (d *reader) items(list []byte) error {
 	return neutral.Each(list, "input", func(param string, it *inputItem) error { return d.item(cmp.Or(d.at, param), it) })
 }
@@ -132,7 +131,6 @@ type inputPart struct {
 	Audio    raw `json:"input_audio"`
 }
 
-// parts reads content: a string, or parts.
 func (d *reader) parts(param string, content raw) ([]neutral.Part, error) {
 	if wire.IsString(content) {
 		return []neutral.Part{{Text: content}}, nil

@@ -64,7 +64,6 @@ type (
 // none is an empty list.
 var none = raw("[]")
 
-// newItem returns an item without content.
 func newItem(kind string) *item {
 	it := &item{ID: neutral.NewID(prefixes[kind]), Type: kind}
 	switch kind {

@@ -33,7 +33,6 @@ func Request(r *wire.Request, o neutral.Options) (*neutral.Request, error) {
 	return q, nil
 }
 
-// conversation reads the messages.
 func (d *reader) conversation(r *wire.Request) error {
 	if instructions := r.Member("instructions"); instructions != nil {
 		d.Say(neutral.RoleSystem, neutral.Part{Text: instructions})
@@ -108,7 +107,6 @@ func (d *reader) tool(param string, t *tool) error {
 	return neutral.NeedsStrings(param, "name", t.Name)
 }
 
-// text reads the format and the verbosity of the output.
 func (d *reader) text(r *wire.Request) error {
 	var text struct {
 		Format    raw `json:"format"`

@@ -98,7 +98,6 @@ func (w *Writer) Write(e neutral.Event) {
 	}
 }
 
-// send sends an event.
 func (w *Writer) send(kind openai.ResponseStreamEventType, e event) {
 	if !w.Streams {
 		return
@@ -147,7 +146,6 @@ func (w *Writer) response(status openai.ResponseStatus, reason string, usage raw
 	return text
 }
 
-// add opens an item.
 func (w *Writer) add(it *item) {
 	w.close(openai.ResponseStatusCompleted)
 	it.Status = openai.ResponseStatusInProgress
@@ -234,7 +232,6 @@ func (w *Writer) argue(e neutral.Event) {
 // whole returns the text of the open part or call.
 func (w *Writer) whole() raw { return append(bytes.Clone(w.text), '"') }
 
-// content returns the open part.
 func (w *Writer) content() *content {
 	c := content{Type: w.part, Text: w.whole()}
 	switch w.part {
@@ -246,7 +243,6 @@ func (w *Writer) content() *content {
 	return &c
 }
 
-// closePart completes the open part.
 func (w *Writer) closePart() {
 	if w.part == "" {
 		return
@@ -258,7 +254,6 @@ func (w *Writer) closePart() {
 	w.part, w.text = "", w.text[:1]
 }
 
-// close completes the open item.
 func (w *Writer) close(status openai.ResponseStatus) {
 	it := w.open
 	if it == nil {
@@ -278,7 +273,6 @@ func (w *Writer) close(status openai.ResponseStatus) {
 	w.open, w.at = nil, len(w.items)
 }
 
-// complete completes the response.
 func (w *Writer) complete() {
 	status, reason := openai.ResponseStatusCompleted, ""
 	switch w.Stop.Reason {

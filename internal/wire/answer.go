@@ -340,7 +340,6 @@ var billedTools = map[string]bool{"web_search_call": true, "file_search_call": t
 // freeActions are what a web_search_call may do without a search.
 var freeActions = map[string]bool{"open_page": true, "find_in_page": true, "find": true}
 
-// output reads the items of a response.
 func (r *answerReader) output() error {
 	if r.peek() != '[' {
 		return r.skip()

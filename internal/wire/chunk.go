@@ -111,7 +111,6 @@ func (r *answerReader) choice() error {
 	})
 }
 
-// messageText reads the text of a message or delta.
 func (r *answerReader) messageText() error {
 	thought := false
 	return r.object(func(name []byte) error {

@@ -48,14 +48,12 @@ func (c *costReader) member(l *lexer, name []byte) (bool, error) {
 	return true, l.skip()
 }
 
-// amount reads an amount in USD.
 func amount(l *lexer, nano *int64) error {
 	at, err := l.value()
 	*nano = parseUSD(l.buf[at.Start:at.End], nanoDigits)
 	return err
 }
 
-// inside reads an amount in USD from a member of an object.
 func inside(l *lexer, member string, nano *int64) error {
 	return l.object(func(name []byte) error {
 		if string(name) != member {

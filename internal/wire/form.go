@@ -206,7 +206,6 @@ func ScanForm(ep Endpoint, model, contentType string, r io.Reader) (*Request, er
 	return s.req, s.finish()
 }
 
-// part reads one part.
 func (s *formScanner) part(p formPart) error {
 	name := strings.TrimSuffix(p.name, "[]")
 	if base, _, list := strings.Cut(p.name, "["); list && (name != base || !formMany[base]) &&

@@ -79,7 +79,6 @@ func (f *formReader) next() (formPart, error) {
 	return f.head()
 }
 
-// head reads a part's header.
 func (f *formReader) head() (formPart, error) {
 	var p formPart
 	left := maxHead

@@ -91,7 +91,6 @@ func (s *scanner) word(param string) (string, error) {
 	return string(inner), nil
 }
 
-// boolean reads true or false.
 func (s *scanner) boolean(param string) (bool, error) {
 	switch s.peek() {
 	case 't':
@@ -102,7 +101,6 @@ func (s *scanner) boolean(param string) (bool, error) {
 	return false, s.wrongType(param, "a boolean")
 }
 
-// integer reads an integer from lo to hi.
 func (s *scanner) integer(param string, lo, hi int64) (int64, error) {
 	if c := s.peek(); c != '-' && !isDigit(c) {
 		return 0, s.wrongType(param, "an integer")
@@ -130,7 +128,6 @@ func (s *scanner) integer(param string, lo, hi int64) (int64, error) {
 	return v, nil
 }
 
-// words reads an array of short strings.
 func (s *scanner) words(param string) ([]string, error) {
 	if s.peek() != '[' {
 		return nil, s.wrongType(param, "an array of strings")

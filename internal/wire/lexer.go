@@ -71,7 +71,6 @@ func (l *lexer) documents(member func(name []byte) error) error {
 	return err
 }
 
-// space skips white space.
 func (l *lexer) space() {
 	for l.pos < len(l.buf) {
 		switch l.buf[l.pos] {
@@ -147,7 +146,6 @@ func (l *lexer) array(item func(i int) error) error {
 	}
 }
 
-// open reads the opening bracket at pos.
 func (l *lexer) open(bracket byte) error {
 	if l.peek() != bracket {
 		return l.unexpected()
@@ -267,7 +265,6 @@ func (l *lexer) value() (Span, error) {
 	return Span{start, l.pos}, err
 }
 
-// literal reads true, false or null.
 func (l *lexer) literal(text string) error {
 	if err := l.count(); err != nil {
 		return err
@@ -281,7 +278,6 @@ func (l *lexer) literal(text string) error {
 	return nil
 }
 
-// number reads a number.
 func (l *lexer) number() error {
 	if err := l.count(); err != nil {
 		return err

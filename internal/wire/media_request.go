@@ -40,7 +40,6 @@ var (
 // mediaBytes estimates the size of pictures or sound in an answer.
 func mediaBytes(r *Request) int64 { return max(r.N, 1) * (4 << 20) }
 
-// impliedPicture sets the default model for pictures.
 func impliedPicture(r *Request) bool {
 	r.Model, r.Implied = "dall-e-2", true
 	return true

@@ -66,7 +66,6 @@ func ScanMentions(body []byte, lim Limits) (Mentions, error) {
 	return m, nil
 }
 
-// count counts a file that an item names.
 func (m *Mentions) count(r Ref) {
 	switch {
 	case m.Items == 0 || r.Kind != ObjectFile:

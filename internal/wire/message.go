@@ -18,7 +18,6 @@ var messageFields = newFields(map[string]reader{
 	"cache_control": readCacheControl,
 }, readOtherOfMessage)
 
-// message returns the message being read.
 func (s *scanner) message() *Message { return &s.req.Messages[len(s.req.Messages)-1] }
 
 func readMessages(s *scanner) error {
@@ -153,7 +152,6 @@ var imageFields = newFields(map[string]reader{
 	}),
 }, readOtherContent)
 
-// image returns the picture being read.
 func (m *Message) image() *Image { return &m.Images[len(m.Images)-1] }
 
 // readImage also accepts the bare URL that some providers allow.
@@ -168,13 +166,14 @@ func readImage(s *scanner) (err error) {
 }
 
 var audioFields = newFields(map[string]reader{
-	"data": readSpan("messages[].content[].input_audio.data", func(s *scanner) *Span { return &s.message().audio().Data }),
+	"data": readSpan("messages[].content[].input_audio.data", func(s *scanner) *Span {
+		return &s.message().audio().Data
+	}),
 	"format": readWord("messages[].content[].input_audio.format", func(s *scanner) *string {
 		return &s.message().audio().Format
 	}),
 }, readOtherContent)
 
-// audio returns the recording being read.
 func (m *Message) audio() *Media { return &m.Audio[len(m.Audio)-1] }
 
 func readAudio(s *scanner) error {
@@ -215,7 +214,6 @@ func readFileID(s *scanner) error {
 	return s.addRef(ObjectFile, id, s.param(param))
 }
 
-// file returns the file being read.
 func (m *Message) file() *Media { return &m.Files[len(m.Files)-1] }
 
 func readFile(s *scanner) error {

@@ -51,7 +51,6 @@ func (r *messageReader) member(name []byte) error {
 	return r.skip()
 }
 
-// named reads the type of an event.
 func (r *messageReader) named(at *Span) error {
 	err := readString(&r.lexer, at)
 	r.wrong = r.wrong || r.word(*at) == "error"
@@ -96,7 +95,6 @@ func scanMessage(answer []byte) (Generated, bool) {
 	return g, err == nil
 }
 
-// messageBlock reads a block of a whole message.
 func (r *messageReader) messageBlock(g *Generated) error {
 	if r.peek() != '{' {
 		return r.skip()
@@ -185,7 +183,6 @@ type messagesUsage struct {
 // maxSteps bounds the entries that are read.
 const maxSteps = 256
 
-// iterations reads what every pass of a model used.
 func (m *messagesUsage) iterations(l *lexer) error {
 	m.steps = m.steps[:0]
 	if l.peek() != '[' {

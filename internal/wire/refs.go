@@ -33,7 +33,6 @@ func (s *scanner) addRef(kind ObjectKind, id, param string) error {
 	return nil
 }
 
-// readRef reads the id of a stored object.
 func readRef(kind ObjectKind, param string) reader {
 	return func(s *scanner) error {
 		id, err := s.word(param)

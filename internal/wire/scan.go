@@ -128,7 +128,6 @@ func invalidUTF8(b []byte) int {
 	return at
 }
 
-// document reads the whole body.
 func (s *scanner) document(known *fields) error {
 	s.space()
 	if s.peek() != '{' {
@@ -179,7 +178,6 @@ func (s *scanner) objects(param string, level int, read func() error) error {
 	})
 }
 
-// member reads the value of the member with the given name.
 func (s *scanner) member(known *fields, name []byte) error {
 	read, ok := known.read[string(name)]
 	switch {
@@ -284,7 +282,6 @@ func missing(param string) *Error {
 	return BadRequest(param, "missing_required_parameter", "Missing required parameter: '%s'.", param)
 }
 
-// clip shortens text for a message.
 func clip(text []byte) string {
 	const most = 64
 	if len(text) <= most {

@@ -156,7 +156,6 @@ func (r *Request) cut(k int, edits []Edit) Span {
 	return Span{r.members[k].name.Start, r.members[k].value.End}
 }
 
-// add returns the splice that adds members at the end.
 func (r *Request) add(added []byte, edits []Edit) splice {
 	at := r.object.Start + 1
 	for k := range r.members {
@@ -168,7 +167,6 @@ func (r *Request) add(added []byte, edits []Edit) splice {
 	return splice{Span{at, at}, added}
 }
 
-// apply splits the body at the splices.
 func (r *Request) apply(list []splice) Body {
 	if len(list) == 0 {
 		return Body{parts: [][]byte{r.Body}}

@@ -165,7 +165,6 @@ func EventData(event []byte) []byte {
 	return data
 }
 
-// fieldValue returns the value of a data line.
 func fieldValue(line []byte) ([]byte, bool) {
 	value, ok := bytes.CutPrefix(line, []byte("data"))
 	if !ok || len(value) == 0 {
@@ -215,7 +214,6 @@ func scanResponseEvent(data, dst []byte) (Chunk, error) {
 	return chunk, nil
 }
 
-// raw returns the content of a string.
 func (r *eventReader) raw(at Span) []byte {
 	if at.Len() < 2 {
 		return nil

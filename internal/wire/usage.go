@@ -61,7 +61,6 @@ func (u *usageReader) read(l *lexer) error {
 	return l.skip()
 }
 
-// section reads an object of counts.
 func (u *usageReader) section(l *lexer, s section) error {
 	u.present, u.isObject = true, true
 	return l.object(func(name []byte) error {
@@ -147,7 +146,6 @@ func (u *usageReader) counter(l *lexer, c *counter) error {
 
 func (u *usageReader) get(c count) counter { return u.ranked[1][c].or(u.ranked[0][c]) }
 
-// counted reports whether any tokens were counted.
 func (u *usageReader) counted() bool {
 	return u.get(countInput).n > 0 || u.get(countOutput).n > 0 || u.get(countUnits).n > 0 || u.millis > 0
 }
