@@ -146,7 +146,7 @@ func (b *bounder) of(limits []budget.Limit, subject budget.Subject, id string) m
 	}
 	for _, l := range limits {
 		if l.Subject != subject || l.Only != "" && l.Only != id || !enforced(l.Mode) || l.Metric == budget.Concurrency ||
-			!everything(l.Endpoints) {
+			len(l.Endpoints) > 0 && !slices.Contains(l.Endpoints, "*") {
 			continue
 		}
 		one := b.one(l, id)
@@ -175,9 +175,6 @@ func (b *bounder) one(l budget.Limit, id string) most {
 	who := ledger.Call{Org: b.org.ID, User: id, Key: id, IP: id}
 	return most{hour: l.Shape.MostPerHour(l.AmountFor(who, b.at))}
 }
-
-// everything reports whether the patterns match everything.
-func everything(patterns []string) bool { return len(patterns) == 0 || slices.Contains(patterns, "*") }
 
 // capped returns what the spend caps let the org spend: the deployment's cap, or those of
 // all its providers together.

@@ -237,11 +237,11 @@ func (e *estimator) input() (int64, error) {
 			return 0, err
 		}
 	}
-	c.schema(r.Tools)
-	c.schema(r.Functions)
+	c.add(r.Tools, c.cache.ToolsTokens)
+	c.add(r.Functions, c.cache.ToolsTokens)
 	c.fixed += claudeTools(r)
-	c.choice(r.ToolChoice)
-	c.format(r.ResponseFormat)
+	c.add(r.ToolChoice, tokenizer.ToolChoiceTokens)
+	c.add(r.ResponseFormat, tokenizer.ResponseFormatTokens)
 	c.members()
 	return e.read(e.total(&c)), nil
 }
@@ -343,21 +343,9 @@ func claudeTools(r *wire.Request) int64 {
 	return claudeToolPrompt + r.ToolPrompt
 }
 
-func (c *counter) schema(s wire.Span) {
+// add counts what a member of the request adds to the prompt.
+func (c *counter) add(s wire.Span, count func(tokenizer.Encoding, []byte) int) {
 	if !s.IsZero() {
-		c.tokens += int64(c.cache.ToolsTokens(c.enc, c.request.Raw(s)))
-	}
-}
-
-// choice and format count what tool_choice and response_format add to the prompt.
-func (c *counter) choice(s wire.Span) {
-	if !s.IsZero() {
-		c.tokens += int64(tokenizer.ToolChoiceTokens(c.enc, c.request.Raw(s)))
-	}
-}
-
-func (c *counter) format(s wire.Span) {
-	if !s.IsZero() {
-		c.tokens += int64(tokenizer.ResponseFormatTokens(c.enc, c.request.Raw(s)))
+		c.tokens += int64(count(c.enc, c.request.Raw(s)))
 	}
 }

@@ -222,10 +222,6 @@ func lower(text string) string {
 	return string(out)
 }
 
-// Redactor returns the Redactor for this provider's errors. Those that Send returns, and errors
-// from the bodies it returns, are already redacted.
-func (p *Provider) Redactor() Redactor { return p.hidden }
-
 // RedactorOf returns the Redactor of an answer returned by Send.
 func RedactorOf(resp *http.Response) Redactor {
 	if b, ok := resp.Body.(*namelessBody); ok {
@@ -292,7 +288,7 @@ func (p *Provider) hide(resp *http.Response) {
 		resp.Body = &namelessBody{resp.Body, r}
 		return
 	}
-	resp.Body = &errorBody{body: resp.Body, redactor: r}
+	resp.Body = &errorBody{ReadCloser: resp.Body, redactor: r}
 	resp.ContentLength = -1
 	resp.Header.Del("Content-Length")
 }
@@ -329,7 +325,7 @@ const (
 // arrive in two pieces. Nothing of a truncated error is forwarded, because it may end in half a
 // name.
 type errorBody struct {
-	body     io.ReadCloser
+	io.ReadCloser
 	redactor Redactor
 	text     *strings.Reader
 	err      error
@@ -337,7 +333,7 @@ type errorBody struct {
 
 func (b *errorBody) Read(p []byte) (int, error) {
 	if b.text == nil {
-		text, err := io.ReadAll(io.LimitReader(b.body, errorMost+nameMost))
+		text, err := io.ReadAll(io.LimitReader(b.ReadCloser, errorMost+nameMost))
 		whole := len(text) < errorMost+nameMost
 		shown := b.redactor.Redact(string(text))
 		if !whole {
@@ -353,8 +349,6 @@ func (b *errorBody) Read(p []byte) (int, error) {
 	}
 	return b.text.Read(p)
 }
-
-func (b *errorBody) Close() error { return b.body.Close() }
 
 // Writer redacts an answer with a success status that is streamed through it: everything from 4 KiB
 // before the place where it first reports a failure. Text generated before that is not changed.

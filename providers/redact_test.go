@@ -23,7 +23,7 @@ func redacting(t *testing.T, change func(*Provider)) Redactor {
 	if _, err := NewSet([]*Provider{p}); err != nil {
 		t.Fatal(err)
 	}
-	return p.Redactor()
+	return p.hidden
 }
 
 // TestRedact: a name is removed in every spelling, and nothing else.
@@ -59,10 +59,10 @@ func TestRedactOwnCredential(t *testing.T) {
 	var p *Provider
 	redacting(t, func(made *Provider) { p = made })
 	own := p.As("another-key-of-the-org")
-	if got := own.Redactor().Redact("another-key-of-the-org, 0123456789abcdef/Zz+9"); got != "[redacted], [redacted]" {
+	if got := own.hidden.Redact("another-key-of-the-org, 0123456789abcdef/Zz+9"); got != "[redacted], [redacted]" {
 		t.Error(got)
 	}
-	if got := p.Redactor().Redact("another-key-of-the-org"); got != "another-key-of-the-org" {
+	if got := p.hidden.Redact("another-key-of-the-org"); got != "another-key-of-the-org" {
 		t.Error(got)
 	}
 }

@@ -109,7 +109,7 @@ func (p *Provider) roundTrip(ctx context.Context, r Request, c dialect.Call) (*h
 	conn := &usedConn{gate: gate, stop: func() { cancel(nil) }, drop: drop}
 	resp, err := p.transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(inner, conn.trace())))
 	if err == nil {
-		resp.Body = &idleBody{body: resp.Body, cancel: cancel, idle: p.idleTimeout()}
+		resp.Body = &idleBody{body: resp.Body, cancel: cancel, idle: cmp.Or(max(p.IdleTimeout, 0), 5*time.Minute)}
 		return resp, tried{sent: true, reused: conn.reused}, nil
 	}
 	cancel(nil)
@@ -176,28 +176,17 @@ func (p *Provider) header(r Request) http.Header {
 }
 
 // CopyHeaders copies the response headers a caller may see.
-func CopyHeaders(dst, src http.Header) {
-	for _, name := range relayed {
-		if v := src[name]; len(v) > 0 {
-			dst[name] = v
-		}
-	}
-}
+func CopyHeaders(dst, src http.Header) { copyHeaders(dst, src, relayed) }
 
 // CopyAdvice copies a provider's advice on retrying its error.
-func CopyAdvice(dst, src http.Header) {
-	for _, name := range advice {
+func CopyAdvice(dst, src http.Header) { copyHeaders(dst, src, advice) }
+
+func copyHeaders(dst, src http.Header, names []string) {
+	for _, name := range names {
 		if v := src[name]; len(v) > 0 {
 			dst[name] = v
 		}
 	}
-}
-
-func (p *Provider) idleTimeout() time.Duration {
-	if p.IdleTimeout > 0 {
-		return p.IdleTimeout
-	}
-	return 5 * time.Minute
 }
 
 const (
@@ -207,19 +196,13 @@ const (
 )
 
 func newTransport(p *Provider) *http.Transport {
-	connect, header := p.ConnectTimeout, p.HeaderTimeout
-	if connect <= 0 {
-		connect = 10 * time.Second
-	}
-	if header <= 0 {
-		header = 15 * time.Minute
-	}
+	connect := cmp.Or(max(p.ConnectTimeout, 0), 10*time.Second)
 	dial := (&net.Dialer{Timeout: connect, KeepAlive: 30 * time.Second}).DialContext
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           countWrites(dial),
 		TLSHandshakeTimeout:   connect,
-		ResponseHeaderTimeout: header,
+		ResponseHeaderTimeout: cmp.Or(max(p.HeaderTimeout, 0), 15*time.Minute),
 		MaxIdleConns:          0,
 		MaxIdleConnsPerHost:   idleMost,
 		IdleConnTimeout:       idleLife,
@@ -237,7 +220,7 @@ func decode(resp *http.Response) error {
 	case "", "identity":
 		return nil
 	case "gzip", "x-gzip":
-		resp.Body = &gzipBody{body: resp.Body}
+		resp.Body = &gzipBody{ReadCloser: resp.Body}
 		resp.ContentLength = -1
 		resp.Header.Del("Content-Length")
 		resp.Header.Del("Content-Encoding")
@@ -250,13 +233,13 @@ func decode(resp *http.Response) error {
 // gzipBody starts decoding at the first read, so that an empty body is valid and a slow one is
 // subject to the idle timeout.
 type gzipBody struct {
-	body  io.ReadCloser
+	io.ReadCloser
 	plain *gzip.Reader
 }
 
 func (b *gzipBody) Read(p []byte) (int, error) {
 	if b.plain == nil {
-		z, err := gzip.NewReader(b.body)
+		z, err := gzip.NewReader(b.ReadCloser)
 		if err != nil {
 			return 0, err // io.EOF for an empty body
 		}
@@ -264,8 +247,6 @@ func (b *gzipBody) Read(p []byte) (int, error) {
 	}
 	return b.plain.Read(p)
 }
-
-func (b *gzipBody) Close() error { return b.body.Close() }
 
 // ErrIdle ends a body that sent nothing for the provider's idle timeout.
 var ErrIdle = errors.New("the provider sent nothing for too long")

@@ -3,6 +3,7 @@ package wire
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"strings"
 	"time"
 )
 
@@ -11,17 +12,6 @@ import (
 const crockford = "0123456789abcdefghjkmnpqrstvwxyz"
 
 const callIDLen = 26
-
-// crockfordValue maps a byte to its value, or to 0xff.
-var crockfordValue = func() (table [256]byte) {
-	for i := range table {
-		table[i] = 0xff
-	}
-	for i := range len(crockford) {
-		table[crockford[i]] = byte(i)
-	}
-	return table
-}()
 
 // NewCallID returns a new id for a call: a ULID in lower case, 26 characters. Its first 48 bits are
 // the current time in milliseconds, the other 80 are random. Ids from the same millisecond are in
@@ -73,8 +63,8 @@ func CallTime(id string) (time.Time, bool) {
 	}
 	var ms int64
 	for i := range callIDLen {
-		v := crockfordValue[id[i]]
-		if v == 0xff {
+		v := strings.IndexByte(crockford, id[i])
+		if v < 0 {
 			return time.Time{}, false
 		}
 		if i < 10 {

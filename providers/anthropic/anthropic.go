@@ -75,13 +75,4 @@ func (Dialect) Settings() []string { return []string{"strict"} }
 func (Dialect) Region(*url.URL) string { return "" }
 
 // Check implements dialect.Dialect.
-func (Dialect) Check(a dialect.Account) []dialect.Problem {
-	if strings.Trim(a.BaseURL.Path, "/") != "" {
-		return openai.VersionTwice(a)
-	}
-	root := strings.TrimRight(a.BaseURL.String(), "/")
-	return []dialect.Problem{{
-		Field: "base_url", Text: "has no path: calls go to " + root + "/messages",
-		Advice: "End it with the version segment, such as " + root + "/v1.",
-	}}
-}
+func (Dialect) Check(a dialect.Account) []dialect.Problem { return openai.CheckVersion(a, "/messages") }

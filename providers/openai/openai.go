@@ -118,13 +118,17 @@ func (Dialect) Names(dialect.Account) []string { return nil }
 // Settings implements dialect.Dialect.
 func (Dialect) Settings() []string { return nil }
 
-// Check warns of a base URL that has no version, or has it twice.
+// Check implements dialect.Dialect.
 func (Dialect) Check(a dialect.Account) []dialect.Problem {
-	path := strings.Trim(a.BaseURL.Path, "/")
-	if path == "" {
+	return CheckVersion(a, "/chat/completions")
+}
+
+// CheckVersion warns of a base URL that has no version, or has it twice. call is the path of a call below it.
+func CheckVersion(a dialect.Account, call string) []dialect.Problem {
+	if strings.Trim(a.BaseURL.Path, "/") == "" {
 		root := strings.TrimRight(a.BaseURL.String(), "/")
 		return []dialect.Problem{{
-			Field: "base_url", Text: "has no path: calls go to " + root + "/chat/completions",
+			Field: "base_url", Text: "has no path: calls go to " + root + call,
 			Advice: "End it with the version segment, such as " + root + "/v1.",
 		}}
 	}
