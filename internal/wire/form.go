@@ -14,8 +14,6 @@ import (
 
 // File is a part of a form that contains a file.
 type File struct {
-	// Field is the part's name, without [].
-	Field string
 	// Size is in bytes.
 	Size int64
 	// Head is the start of the file, at most 4 KB.
@@ -88,8 +86,7 @@ func formText(s *formScanner, value string) error {
 // formReference records a recording of a speaker given as a data URL, because the model listens to
 // it as well.
 func formReference(s *formScanner, value string) error {
-	s.req.Creation.Files = append(s.req.Creation.Files,
-		File{Field: "known_speaker_references", Size: int64(len(value)) * 3 / 4})
+	s.req.Creation.Files = append(s.req.Creation.Files, File{Size: int64(len(value)) * 3 / 4})
 	return nil
 }
 
@@ -282,7 +279,7 @@ func (s *formScanner) once(name string) error {
 
 // file reads a file to its end and keeps its start, size and digest.
 func (s *formScanner) file(name string) error {
-	f, sum := File{Field: name}, sha256.New()
+	f, sum := File{}, sha256.New()
 	err := s.data(func(b []byte) error {
 		if room := fileHead - len(f.Head); room > 0 {
 			f.Head = append(f.Head, b[:min(room, len(b))]...)
