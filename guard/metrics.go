@@ -275,6 +275,11 @@ func (m *orgMetrics) of(org string) *orgSeries {
 	return s
 }
 
+// desc describes a metric that is computed at scrape time.
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("llmguard_guard_"+name, help, labels, nil)
+}
+
 // outageCollector reports at scrape time for which orgs the store is unavailable.
 type outageCollector struct {
 	outage *Outage
@@ -282,10 +287,9 @@ type outageCollector struct {
 }
 
 func newOutageCollector(out *Outage) *outageCollector {
-	return &outageCollector{outage: out, away: prometheus.NewDesc("llmguard_guard_store_away_orgs",
+	return &outageCollector{outage: out, away: desc("store_away_orgs",
 		"Orgs for which this process treats the store as unavailable, by what happens to their calls (on_store_failure): "+
-			"deny (refused), local (admitted within local shares of the limits), allow (admitted unchecked).",
-		[]string{"mode"}, nil)}
+			"deny (refused), local (admitted within local shares of the limits), allow (admitted unchecked).", "mode")}
 }
 
 func (c *outageCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.away }
@@ -310,11 +314,11 @@ type boundCollector struct {
 func RegisterBounds(reg prometheus.Registerer, bounds func() map[string]Bound) error {
 	return reg.Register(&boundCollector{
 		bounds: bounds,
-		hour: prometheus.NewDesc("llmguard_guard_org_worst_hour_usd",
+		hour: desc("org_worst_hour_usd",
 			"Maximum in USD that an org can spend in one clock hour under its cost limits and the spend caps; +Inf without a "+
-				"bound. Beyond 500 orgs, sorted by id, the rest is summed up as _other.", []string{"org"}, nil),
-		unbounded: prometheus.NewDesc("llmguard_guard_unbounded_orgs",
-			"Orgs with calls that no enforced limit on cost, tokens or requests and no spend cap bounds.", nil, nil),
+				"bound. Beyond 500 orgs, sorted by id, the rest is summed up as _other.", "org"),
+		unbounded: desc("unbounded_orgs",
+			"Orgs with calls that no enforced limit on cost, tokens or requests and no spend cap bounds."),
 	})
 }
 

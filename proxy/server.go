@@ -154,8 +154,8 @@ func (s *Server) assemble() {
 	s.repeats = &repeatHandler{opts: o, metrics: s.metrics}
 	s.calls = &callHandler{
 		opts: o, metrics: s.metrics, puts: make(chan struct{}, maxPuts), looks: make(chan struct{}, maxLooks),
-		crowd: newCrowd(), runs: &runTimes{seed: maphash.MakeSeed()},
-		flows: &waitingFlows{count: map[waitingLane]int{}}, stops: &stopWatch{waiting: map[*waitingCaller]context.CancelCauseFunc{}},
+		crowd: newCrowd(), runs: &runTimes{seed: maphash.MakeSeed()}, flows: &waitingFlows{count: map[waitingLane]int{}},
+		stops:  &stopWatch{waiting: map[*waitingCaller]context.CancelCauseFunc{}},
 		bodies: s.bodies, connections: s.connections, repeats: s.repeats, jobs: s.jobs,
 	}
 	pacer := &pacer{guard: o.Guard, reads: newReads(upstreamReads)}
