@@ -17,6 +17,11 @@ import (
 // admission begins calls: it holds what they may cost.
 type admission struct {
 	guard    *Guard // whose calls these are
+	budget   *budget.Store
+	plans    *Planner
+	settler  *settler
+	outage   *Outage
+	metrics  *metrics
 	holders  *recentHolders
 	holds    chan struct{} // one slot per hold of a live call in progress
 	deadline time.Duration
@@ -36,7 +41,7 @@ func (ad *admission) begin(ctx context.Context, p *Plan, a *Attempt) (*Call, err
 	}
 	if p.Max.Cost == 0 && a.JobID == "" { // no limit in money bounds what it leaves; a job counts it
 		o := p.Caller.Org
-		err := ad.guard.Outage.Reach(ctx, o, []string{o.ID}, func(ctx context.Context) error {
+		err := ad.outage.Reach(ctx, o, []string{o.ID}, func(ctx context.Context) error {
 			return ad.guard.records.Admit(ctx, o.ID, freeCallBytes(p), endedHoldLife)
 		})
 		if capacity.IsFull(err) { // if the store is unavailable, the hold decides
@@ -45,7 +50,7 @@ func (ad *admission) begin(ctx context.Context, p *Plan, a *Attempt) (*Call, err
 	}
 	c := newCall(ad.guard, p, a.ID, a.Number)
 	c.JobID, c.Class, c.Alias, c.Cache = a.JobID, a.Class, a.Alias, string(a.cache)
-	who := ad.guard.budget.Place(ledger.Call{
+	who := ad.budget.Place(ledger.Call{
 		ID: a.ID, Attempt: a.Number, Org: p.Caller.Org.ID, User: p.Caller.User, Key: p.Caller.Key,
 		IP: p.Caller.IP, Model: p.Request.Model, Provider: p.Target.Provider.ID,
 		Endpoint: string(p.Request.Endpoint), PriceVersion: p.Price.Version, JobID: a.JobID, Batch: p.Caller.Batch,
@@ -55,10 +60,10 @@ func (ad *admission) begin(ctx context.Context, p *Plan, a *Attempt) (*Call, err
 	ctx = context.WithoutCancel(ctx)
 	_, span := tracing.Start(ctx, "hold budget")
 	hold, asked, err := ad.hold(ctx, p.Caller.Org, budget.Terms{
-		Limits: countersOf(p), Caps: p.Caps, Call: who, Max: p.First, Expected: ad.guard.Plans.Expected(p),
+		Limits: countersOf(p), Caps: p.Caps, Call: who, Max: p.First, Expected: ad.plans.Expected(p),
 	})
 	p.traceHold(span, err)
-	ad.guard.metrics.held(p.Caller.Org.ID, err)
+	ad.metrics.held(p.Caller.Org.ID, err)
 	if err != nil {
 		// A full store still answers. Callers can fill it, so that must not disable
 		// any budget.
@@ -67,7 +72,7 @@ func (ad *admission) begin(ctx context.Context, p *Plan, a *Attempt) (*Call, err
 			return ad.beginWithout(ctx, c, who, asked)
 		}
 		if gone && asked {
-			ad.guard.settler.voidLate(ctx, who, p.Caps)
+			ad.settler.voidLate(ctx, who, p.Caps)
 		}
 		return nil, p.refusal(err)
 	}
@@ -99,13 +104,13 @@ const counterBytes = 512
 // hold asks the store unless it is known to be unavailable; asked reports whether it did.
 func (ad *admission) hold(ctx context.Context, o *Org, t budget.Terms) (h *budget.Hold, asked bool, err error) {
 	tags := budget.Tags(t.Call, t.Caps)
-	if !ad.guard.Outage.circuit.Ask(tags[0], time.Now()) {
+	if !ad.outage.circuit.Ask(tags[0], time.Now()) {
 		return nil, false, errAway
 	}
-	ctx, cancel := ad.guard.Outage.health.Bound(ctx, ad.deadline, tags...)
+	ctx, cancel := ad.outage.health.Bound(ctx, ad.deadline, tags...)
 	defer cancel()
-	h, err = ad.guard.budget.Hold(ctx, t)
-	ad.guard.Outage.heard(o, tags, ad.guard.Outage.health.Judge(ctx, err, tags...))
+	h, err = ad.budget.Hold(ctx, t)
+	ad.outage.heard(o, tags, ad.outage.health.Judge(ctx, err, tags...))
 	return h, true, err
 }
 
@@ -116,9 +121,9 @@ func (ad *admission) admit(ctx context.Context, p *Plan, who ledger.Call) (*budg
 	defer cancel()
 	terms := budget.Terms{Limits: p.Limits, Caps: p.Caps, Call: who, Max: p.Max}
 	if p.Caller.Org.OnStoreFailure == Allow {
-		return ad.guard.budget.Offline.AdmitAll(ctx, terms)
+		return ad.budget.Offline.AdmitAll(ctx, terms)
 	}
-	return ad.guard.budget.Offline.AdmitShare(ctx, terms, ad.share)
+	return ad.budget.Offline.AdmitShare(ctx, terms, ad.share)
 }
 
 // beginWithout is begin while the store is unavailable. If asked, a hold may have been
@@ -128,12 +133,12 @@ func (ad *admission) beginWithout(ctx context.Context, c *Call, who ledger.Call,
 	h, err := ad.admit(ctx, c.Plan, who)
 	if err != nil {
 		if asked {
-			ad.guard.settler.voidLate(ctx, who, c.Plan.Caps)
+			ad.settler.voidLate(ctx, who, c.Plan.Caps)
 		}
-		ad.guard.metrics.without.WithLabelValues(mode, "refused").Inc()
+		ad.metrics.without.WithLabelValues(mode, "refused").Inc()
 		return nil, c.Plan.away(err)
 	}
-	ad.guard.metrics.without.WithLabelValues(mode, "admitted").Inc()
+	ad.metrics.without.WithLabelValues(mode, "admitted").Inc()
 	c.holds(h, c.Plan.Output)
 	c.Without = mode
 	return c, nil

@@ -17,7 +17,7 @@ func (ad *admission) beginOr(ctx context.Context, p *Plan, a *Attempt) (*Call, e
 	if err == nil || !errors.As(err, &refused) || refused.Away {
 		return call, err
 	}
-	other := ad.guard.Plans.cheaper(ctx, p)
+	other := ad.plans.cheaper(ctx, p)
 	if other == nil || a.JobID != "" && other.Target.Pool != p.Target.Pool {
 		return nil, err
 	}

@@ -283,8 +283,8 @@ func New(o Options) *Guard {
 	g.settler = &settler{budget: o.Budget, outage: g.Outage, charged: o.Charged, log: o.Log, metrics: g.metrics}
 	g.settler.ends = redisconn.NewBatcher(endMost, g.settler.endBatch)
 	g.admission = &admission{
-		guard: g, holders: newRecentHolders(), holds: make(chan struct{}, maxHolds), deadline: g.deadline,
-		share: o.LocalShare,
+		guard: g, budget: g.budget, plans: g.Plans, settler: g.settler, outage: g.Outage, metrics: g.metrics,
+		holders: newRecentHolders(), holds: make(chan struct{}, maxHolds), deadline: g.deadline, share: o.LocalShare,
 	}
 	g.Batches = &Batches{guard: g}
 	g.Requests = &Requests{policy: g.Policy, budget: o.Budget}
