@@ -202,7 +202,7 @@ func (c *Catalogue) Lookup(provider, model string, at time.Time) (*Price, error)
 // after all prefixes were tried.
 type known struct {
 	mu      sync.RWMutex
-	entries map[[2]string]*entry // by provider and model
+	entries map[modelKey]*entry
 }
 
 // Callers choose the names of models, so the cache is bounded in number and length.
@@ -214,7 +214,7 @@ const (
 func (k *known) get(provider, model string) *entry {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	return k.entries[[2]string{provider, model}]
+	return k.entries[modelKey{provider, model}]
 }
 
 func (k *known) put(provider, model string, e *entry) {
@@ -224,9 +224,9 @@ func (k *known) put(provider, model string, e *entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.entries == nil || len(k.entries) >= mostKnown {
-		k.entries = map[[2]string]*entry{}
+		k.entries = map[modelKey]*entry{}
 	}
-	k.entries[[2]string{strings.Clone(provider), strings.Clone(model)}] = e
+	k.entries[modelKey{strings.Clone(provider), strings.Clone(model)}] = e
 }
 
 // Price returns the price of the entry alone, for example of what an org pays for unknown models.
@@ -306,32 +306,23 @@ func (c *Catalogue) lists(provider string) bool {
 
 // prefer selects the entry that names the provider over one for all providers.
 func prefer(list []*entry, provider string) *entry {
-	for _, e := range list {
-		if e.src.Provider == provider {
-			return e
-		}
-	}
-	return list[0]
+	i := slices.IndexFunc(list, func(e *entry) bool { return e.src.Provider == provider })
+	return list[max(i, 0)]
 }
 
 func sameFacts(list []*entry) bool {
-	for _, e := range list[1:] {
-		if !slices.Equal(facts(e.src), facts(list[0].src)) {
-			return false
-		}
-	}
-	return true
+	first := facts(list[0].src)
+	return !slices.ContainsFunc(list[1:], func(e *entry) bool { return !slices.Equal(facts(e.src), first) })
 }
 
 // Entries returns the entries in effect: operators' first, and of two for the same model and
 // provider only the one that takes precedence. Multipliers are expanded.
 func (c *Catalogue) Entries() []Entry {
-	type key struct{ provider, model string }
-	seen := make(map[key]bool)
+	seen := make(map[modelKey]bool)
 	var list []Entry
 	for _, l := range c.layers {
 		for _, e := range l.entries {
-			k := key{e.src.Provider, e.src.Model}
+			k := modelKey{e.src.Provider, e.src.Model}
 			if !seen[k] {
 				seen[k] = true
 				list = append(list, e.src)

@@ -1,6 +1,7 @@
 package pricing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -92,12 +93,7 @@ func compile(e Entry, shared map[string][]Multiplier) (*entry, error) {
 	if len(c.periods) == 0 {
 		return nil, errors.New("no prices")
 	}
-	slices.SortFunc(c.periods, func(a, b period) int {
-		if a.from < b.from {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(c.periods, func(a, b period) int { return cmp.Compare(a.from, b.from) })
 	for i := range c.periods {
 		if err := c.periods[i].check(); err != nil {
 			return nil, err
@@ -147,10 +143,7 @@ func (c *entry) addRow(r Row) error {
 	if err != nil {
 		return err
 	}
-	from := int64(minTime)
-	if !r.EffectiveFrom.IsZero() {
-		from = r.EffectiveFrom.Unix()
-	}
+	from := r.start()
 	pay := r.Rates.resolve()
 	compiled := row{
 		tier: tier, region: region, hours: r.UTCHours, over: r.ContextOver, pay: pay, hold: pay.dearest(), images: r.Images,
@@ -165,17 +158,21 @@ func (c *entry) addRow(r Row) error {
 	return nil
 }
 
-func (r Rates) check() error {
-	for _, x := range []Rate{
-		r.Input, r.CachedInput, r.CacheWrite, r.CacheWrite1h, r.Output, r.ImageIn, r.ImageOut,
-		r.AudioIn, r.CachedAudioIn, r.AudioOut, r.Characters,
-	} {
-		if x.Pico < 0 || x.Pico > maxTokenRate {
-			return errors.New("a token price is outside [0, 1,000,000 per token]")
-		}
+// start returns when the row's period begins, in Unix seconds.
+func (r Row) start() int64 {
+	if r.EffectiveFrom.IsZero() {
+		return minTime
 	}
-	for _, x := range []Rate{r.PerRequest, r.PerToolCall, r.PerSearchUnit, r.PerMinute} {
-		if x.Pico < 0 || x.Pico > maxFee {
+	return r.EffectiveFrom.Unix()
+}
+
+func (r Rates) check() error {
+	for _, f := range r.fields() {
+		pico := f.rate.Pico
+		switch {
+		case f.digits == tokenDigits && (pico < 0 || pico > maxTokenRate):
+			return errors.New("a token price is outside [0, 1,000,000 per token]")
+		case pico < 0 || pico > maxFee:
 			return errors.New("a fee is outside [0, 1000]")
 		}
 	}

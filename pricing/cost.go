@@ -1,8 +1,6 @@
 package pricing
 
-import (
-	"math/bits"
-)
+import "math/bits"
 
 // factors is the product of the applicable multipliers as a reduced fraction.
 type factors struct {
@@ -37,29 +35,6 @@ func gcd(a, b uint64) uint64 {
 // picoPerNano is the number of pico-units per nano-unit.
 const picoPerNano = 1000
 
-// cost returns ceil((tokens x rates x f + fees) / 1000). u must be clamped.
-func (r *rates) cost(u *Usage, f factors) (Nano, error) {
-	in, out := r.classes(u)
-	var sum, fees wide
-	a := sum.addClasses(in[:], u.Input, r.input)
-	b := sum.addClasses(out[:], u.Output, r.output)
-	sum, c := sum.mul(f.num)
-	fees, d := fees.addMul(uint64(u.Requests), r.perRequest)
-	fees, e := fees.addMul(uint64(u.ToolCalls), r.perToolCall)
-	fees, media := fees.addMedia(r, u)
-	fees, g := fees.mul(f.den)
-	sum, h := sum.add(fees)
-	den, i := (wide{lo: f.den}).mul(picoPerNano)
-	if !f.ok || !(a && b && c && d && e && media && g && h && i) || den.hi != 0 {
-		return 0, ErrOverflow
-	}
-	n, ok := sum.ceilDiv(den.lo)
-	if !ok || n > uint64(MaxNano) {
-		return 0, ErrOverflow
-	}
-	return Nano(n), nil
-}
-
 // classes lists the parts of input and output with their rates.
 func (r *rates) classes(u *Usage) (in [6]class, out [2]class) {
 	in = [6]class{
@@ -77,38 +52,6 @@ func (r *rates) classes(u *Usage) (in [6]class, out [2]class) {
 type class struct {
 	tokens int64
 	rate   uint64
-}
-
-// addClasses adds total tokens to w: the classes at their rates, the rest at rate. Classes may
-// overlap (cached audio); if together they exceed total, the most expensive ones are counted first
-// and no token is counted twice.
-func (w *wide) addClasses(classes []class, total int64, rate uint64) bool {
-	var named int64
-	for _, c := range classes {
-		named += c.tokens
-	}
-	if named > total {
-		dearestFirst(classes)
-	}
-	ok, left := true, total
-	for _, c := range classes {
-		n := min(c.tokens, left)
-		left -= n
-		var fits bool
-		*w, fits = w.addMul(uint64(n), c.rate)
-		ok = ok && fits
-	}
-	var fits bool
-	*w, fits = w.addMul(uint64(left), rate)
-	return ok && fits
-}
-
-func dearestFirst(classes []class) {
-	for i := 1; i < len(classes); i++ {
-		for j := i; j > 0 && classes[j].rate > classes[j-1].rate; j-- {
-			classes[j], classes[j-1] = classes[j-1], classes[j]
-		}
-	}
 }
 
 // wide is an unsigned 128-bit sum of pico-USD. Every operation reports an overflow instead of

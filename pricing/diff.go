@@ -23,7 +23,7 @@ func (d *Difference) OneSided() bool { return d.Field == "" || d.New == "" }
 
 // Diff lists the changes from a to b, sorted by provider, model and field.
 func Diff(a, b *Catalogue) []Difference {
-	old, fresh := index(a), index(b)
+	old, fresh := index(a.Entries()), index(b.Entries())
 	var list []Difference
 	for k, e := range old {
 		if _, ok := fresh[k]; !ok {
@@ -45,9 +45,9 @@ func Diff(a, b *Catalogue) []Difference {
 
 type modelKey struct{ provider, model string }
 
-func index(c *Catalogue) map[modelKey]Entry {
+func index(list []Entry) map[modelKey]Entry {
 	m := make(map[modelKey]Entry)
-	for _, e := range c.Entries() {
+	for _, e := range list {
 		m[modelKey{e.Provider, e.Model}] = e
 	}
 	return m
@@ -125,7 +125,7 @@ func Verify(c *Catalogue, at time.Time, feeds ...*Feed) ([]Disagreement, error) 
 						d.add(feeds[i].Name, theirs.entry, at, field, long)
 					}
 				}
-				if d.disagrees() {
+				if slices.ContainsFunc(d.Values, func(v SourcedPrice) bool { return v.Price != d.Values[0].Price }) {
 					list = append(list, d)
 				}
 			}
@@ -139,33 +139,18 @@ func (d *Disagreement) add(source string, e *entry, at time.Time, field string, 
 	from, over := e.periodAt(at.Unix()).from, int64(0)
 	var price string
 	for _, r := range e.src.Prices {
-		start := int64(minTime)
-		if !r.EffectiveFrom.IsZero() {
-			start = r.EffectiveFrom.Unix()
-		}
-		if start != from || r.ServiceTier != "" || r.Region != "" || len(r.UTCHours) > 0 || (r.ContextOver > 0) != long ||
+		if r.start() != from || r.ServiceTier != "" || r.Region != "" || len(r.UTCHours) > 0 || (r.ContextOver > 0) != long ||
 			r.ContextOver < over {
 			continue
 		}
 		over = r.ContextOver
-		for _, f := range r.Rates.fields() {
-			if f.name == field && f.rate.Given {
-				price = formatDecimal(int64(f.rate.Pico), f.digits)
-			}
+		if f := r.Rates.field(field); f.rate.Given {
+			price = formatDecimal(int64(f.rate.Pico), f.digits)
 		}
 	}
 	if price != "" {
 		d.Values = append(d.Values, SourcedPrice{source, price})
 	}
-}
-
-func (d *Disagreement) disagrees() bool {
-	for _, v := range d.Values {
-		if v.Price != d.Values[0].Price {
-			return true
-		}
-	}
-	return false
 }
 
 // Shared counts the entries of a catalogue that satisfy fits and that the feed prices at a time,

@@ -2,6 +2,7 @@ package pricing
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -89,11 +90,11 @@ type Row struct {
 // Multiplier scales token prices (not fees) if all its conditions hold. At least one condition is
 // set. All applicable multipliers are multiplied.
 type Multiplier struct {
-	ServiceTier string
-	Region      string // "any" means every named region except global
-	UTCHours    []Hours
-	Batch       bool
-	Times       Factor
+	ServiceTier string  `yaml:"service_tier"`
+	Region      string  `yaml:"region"` // "any" means every named region except global
+	UTCHours    []Hours `yaml:"utc_hours"`
+	Batch       bool    `yaml:"batch"`
+	Times       Factor  `yaml:"times"`
 }
 
 // Factor is a multiplier in units of 1/10,000: 25,000 is x2.5.
@@ -157,12 +158,7 @@ func (h Hours) contains(minute int) bool {
 }
 
 func inHours(hours []Hours, minute int) bool {
-	for _, h := range hours {
-		if h.contains(minute) {
-			return true
-		}
-	}
-	return len(hours) == 0
+	return len(hours) == 0 || slices.ContainsFunc(hours, func(h Hours) bool { return h.contains(minute) })
 }
 
 // Service is the prefix of the Model of an entry that prices something other than a model's calls:

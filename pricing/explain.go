@@ -63,44 +63,28 @@ func (p *Price) Entry() Entry { return p.entry.src }
 // the path of a call.
 func (p *Price) Explain(u Usage, t Terms) (Bill, error) {
 	u, _ = u.Clamp()
-	e := p.entry
-	unix := p.instant(t).Unix()
-	region := canonicalRegion(t.Region)
-	minute := int(floorMod(unix, 24*60*60) / 60)
-	tiers := e.chargedTiers(nil, t)
-	b := Bill{Assumed: len(tiers) > 1}
-	var list *rates
-	for _, tier := range tiers {
-		r := e.periodAt(unix).find(tier, region, minute, u.Input)
-		pay := r.priced(&r.pay, t)
-		n, err := pay.cost(&u, e.factors(tier, region, minute, t.Batch))
-		if err != nil {
-			return Bill{}, err
-		}
-		if list == nil || n > b.Charge {
-			list = pay
-			b.Row = e.source(r, e.periodAt(unix).from)
-			b.Tier = tier
-			b.Charge = n
-		}
+	c, err := p.charged(&u, t)
+	if err != nil {
+		return Bill{}, err
 	}
+	e, unix := p.entry, p.instant(t).Unix()
+	b := Bill{
+		Row: e.source(c.row, e.periodAt(unix).from), Tier: c.tier, Charge: c.Total(), Assumed: len(e.chargedTiers(nil, t)) > 1,
+	}
+	region, minute := canonicalRegion(t.Region), minuteOf(unix)
 	for i, m := range e.mults {
 		if m.holds(b.Tier, region, minute, t.Batch) {
 			b.Multipliers = append(b.Multipliers, e.src.Multipliers[i])
 		}
 	}
-	b.add(list, &u)
+	b.add(c.list, &u)
 	return b, nil
 }
 
 // source returns the row as written.
 func (e *entry) source(r *row, from int64) Row {
 	i := slices.IndexFunc(e.src.Prices, func(s Row) bool {
-		start := int64(minTime)
-		if !s.EffectiveFrom.IsZero() {
-			start = s.EffectiveFrom.Unix()
-		}
-		return start == from && canonicalTier(s.ServiceTier) == r.tier && canonicalRegion(s.Region) == r.region &&
+		return s.start() == from && canonicalTier(s.ServiceTier) == r.tier && canonicalRegion(s.Region) == r.region &&
 			s.ContextOver == r.over && slices.Equal(s.UTCHours, r.hours)
 	})
 	return e.src.Prices[i]
@@ -147,7 +131,7 @@ func (b *Bill) add(r *rates, u *Usage) {
 	b.Exact = formatDigits(sum.String(), scale)
 }
 
-// split counts like [wide.addClasses] and names what it counted.
+// split counts like [portions] and names what it counted.
 func split(whole string, rate uint64, total int64, classes []class, names []string) []Line {
 	lines := make([]Line, 0, len(classes)+1)
 	var named int64

@@ -34,29 +34,48 @@ func facts(e Entry) []fact {
 
 type rateField struct {
 	name   string
-	rate   Rate
+	rate   *Rate
 	digits int
 }
 
 // fields lists the rates with their YAML names.
-func (r Rates) fields() []rateField {
+func (r *Rates) fields() []rateField {
 	return []rateField{
-		{"input", r.Input, tokenDigits},
-		{"cached_input", r.CachedInput, tokenDigits},
-		{"cache_write", r.CacheWrite, tokenDigits},
-		{"cache_write_1h", r.CacheWrite1h, tokenDigits},
-		{"output", r.Output, tokenDigits},
-		{"image_in", r.ImageIn, tokenDigits},
-		{"image_out", r.ImageOut, tokenDigits},
-		{"audio_in", r.AudioIn, tokenDigits},
-		{"cached_audio_in", r.CachedAudioIn, tokenDigits},
-		{"audio_out", r.AudioOut, tokenDigits},
-		{"per_request", r.PerRequest, feeDigits},
-		{"per_tool_call", r.PerToolCall, feeDigits},
-		{"per_search_unit", r.PerSearchUnit, feeDigits},
-		{"per_minute", r.PerMinute, feeDigits},
-		{"characters", r.Characters, tokenDigits},
+		{"input", &r.Input, tokenDigits},
+		{"cached_input", &r.CachedInput, tokenDigits},
+		{"cache_write", &r.CacheWrite, tokenDigits},
+		{"cache_write_1h", &r.CacheWrite1h, tokenDigits},
+		{"output", &r.Output, tokenDigits},
+		{"image_in", &r.ImageIn, tokenDigits},
+		{"image_out", &r.ImageOut, tokenDigits},
+		{"audio_in", &r.AudioIn, tokenDigits},
+		{"cached_audio_in", &r.CachedAudioIn, tokenDigits},
+		{"audio_out", &r.AudioOut, tokenDigits},
+		{"per_request", &r.PerRequest, feeDigits},
+		{"per_tool_call", &r.PerToolCall, feeDigits},
+		{"per_search_unit", &r.PerSearchUnit, feeDigits},
+		{"per_minute", &r.PerMinute, feeDigits},
+		{"characters", &r.Characters, tokenDigits},
 	}
+}
+
+// field returns the rate with a YAML name; its rate is nil if there is none.
+func (r *Rates) field(name string) rateField {
+	fields := r.fields()
+	i := slices.IndexFunc(fields, func(f rateField) bool { return f.name == name })
+	if i < 0 {
+		return rateField{}
+	}
+	return fields[i]
+}
+
+// over returns r with missing rates taken from below.
+func (r Rates) over(below Rates) Rates {
+	lower := below.fields()
+	for i, f := range r.fields() {
+		*f.rate = f.rate.or(*lower[i].rate)
+	}
+	return r
 }
 
 // conditions formats the row's conditions as a prefix: "from 2027-01-01 over 200000 ".

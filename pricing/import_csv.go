@@ -85,22 +85,15 @@ func csvEntry(head, cells []string) (Entry, error) {
 }
 
 func setColumn(e *Entry, row *Row, name, text string) (err error) {
-	rates := map[string]*Rate{
-		"input": &row.Rates.Input, "output": &row.Rates.Output, "cached_input": &row.Rates.CachedInput,
-		"cache_write": &row.Rates.CacheWrite, "cache_write_1h": &row.Rates.CacheWrite1h,
-	}
-	fees := map[string]*Rate{
-		"per_request": &row.Rates.PerRequest, "per_tool_call": &row.Rates.PerToolCall,
-		"per_search_unit": &row.Rates.PerSearchUnit,
-	}
+	rate := row.Rates.field(name)
 	tokens := map[string]*int64{"context_over": &row.ContextOver, "context": &e.Context, "max_output": &e.MaxOutput}
 	dates := map[string]*time.Time{"effective_from": &row.EffectiveFrom, "as_of": &e.AsOf}
 	texts := map[string]*string{"model": &e.Model, "provider": &e.Provider, "note": &e.Note}
 	switch {
-	case rates[name] != nil:
-		*rates[name], err = PerMillion(text)
-	case fees[name] != nil:
-		*fees[name], err = PerCall(text)
+	case rate.digits == tokenDigits:
+		*rate.rate, err = PerMillion(text)
+	case rate.digits == feeDigits:
+		*rate.rate, err = PerCall(text)
 	case tokens[name] != nil:
 		*tokens[name], err = strconv.ParseInt(text, 10, 64)
 	case dates[name] != nil:

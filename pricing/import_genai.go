@@ -218,36 +218,33 @@ func (p genaiPrice) over(edge int64) json.Number {
 	return cmp.Or(price, p.Base)
 }
 
+// genaiClasses are the names of our rates by those of the feed.
+var genaiClasses = map[string]string{
+	"input_mtok":          "input",
+	"output_mtok":         "output",
+	"cache_read_mtok":     "cached_input",
+	"cache_write_mtok":    "cache_write",
+	"cache_write_5m_mtok": "cache_write",
+	"cache_write_1h_mtok": "cache_write_1h",
+	"input_audio_mtok":    "audio_in",
+	"output_audio_mtok":   "audio_out",
+	"input_image_mtok":    "image_in",
+	"output_image_mtok":   "image_out",
+	"requests_kcount":     "per_request",
+	"web_searches_kcount": "per_tool_call",
+}
+
 // genaiRate sets one price. Only the base row adds notes, to avoid repetitions.
 func (r *feedReader) genaiRate(e Entry, rates *Rates, name string, price json.Number, note bool) (err error) {
-	const perThousand = feeDigits - 3
-	switch name {
-	case "input_mtok":
-		rates.Input, err = feedPrice(price, tokenDigits)
-	case "output_mtok":
-		rates.Output, err = feedPrice(price, tokenDigits)
-	case "cache_read_mtok":
-		rates.CachedInput, err = feedPrice(price, tokenDigits)
-	case "cache_write_mtok", "cache_write_5m_mtok":
-		rates.CacheWrite, err = feedPrice(price, tokenDigits)
-	case "cache_write_1h_mtok":
-		rates.CacheWrite1h, err = feedPrice(price, tokenDigits)
-	case "input_audio_mtok":
-		rates.AudioIn, err = feedPrice(price, tokenDigits)
-	case "output_audio_mtok":
-		rates.AudioOut, err = feedPrice(price, tokenDigits)
-	case "input_image_mtok":
-		rates.ImageIn, err = feedPrice(price, tokenDigits)
-	case "output_image_mtok":
-		rates.ImageOut, err = feedPrice(price, tokenDigits)
-	case "requests_kcount":
-		rates.PerRequest, err = feedPrice(price, perThousand)
-	case "web_searches_kcount":
-		rates.PerToolCall, err = feedPrice(price, perThousand)
+	f := rates.field(genaiClasses[name])
+	switch {
+	case f.rate == nil && note:
+		r.note(e.Provider, e.Model, "price %.60s left out", name)
+	case f.rate == nil:
+	case f.digits == feeDigits: // per thousand
+		*f.rate, err = feedPrice(price, feeDigits-3)
 	default:
-		if note {
-			r.note(e.Provider, e.Model, "price %.60s left out", name)
-		}
+		*f.rate, err = feedPrice(price, tokenDigits)
 	}
 	return err
 }

@@ -80,13 +80,13 @@ type liteLLMPrices map[cell]Rates
 func liteLLMGrid(fields map[string]json.RawMessage) (liteLLMPrices, error) {
 	grid := make(liteLLMPrices)
 	for name, raw := range fields {
-		at, field, ok := liteLLMField(name)
-		if !ok || string(raw) == "null" {
+		at, field := liteLLMField(name)
+		if field == "" || string(raw) == "null" {
 			continue
 		}
 		rates := grid[at]
 		var err error
-		*field(&rates), err = feedPrice(json.Number(raw), feeDigits)
+		*rates.field(field).rate, err = feedPrice(json.Number(raw), feeDigits)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -95,22 +95,23 @@ func liteLLMGrid(fields map[string]json.RawMessage) (liteLLMPrices, error) {
 	return grid, nil
 }
 
-var liteLLMClasses = map[string]func(*Rates) *Rate{
-	"input_cost_per_token":                      func(r *Rates) *Rate { return &r.Input },
-	"output_cost_per_token":                     func(r *Rates) *Rate { return &r.Output },
-	"cache_read_input_token_cost":               func(r *Rates) *Rate { return &r.CachedInput },
-	"cache_creation_input_token_cost":           func(r *Rates) *Rate { return &r.CacheWrite },
-	"cache_creation_input_token_cost_above_1hr": func(r *Rates) *Rate { return &r.CacheWrite1h },
-	"input_cost_per_audio_token":                func(r *Rates) *Rate { return &r.AudioIn },
-	"cache_read_input_audio_token_cost":         func(r *Rates) *Rate { return &r.CachedAudioIn },
-	"output_cost_per_audio_token":               func(r *Rates) *Rate { return &r.AudioOut },
-	"input_cost_per_image_token":                func(r *Rates) *Rate { return &r.ImageIn },
-	"output_cost_per_image_token":               func(r *Rates) *Rate { return &r.ImageOut },
-	"input_cost_per_request":                    func(r *Rates) *Rate { return &r.PerRequest },
+// liteLLMClasses are the names of our rates by those of the feed.
+var liteLLMClasses = map[string]string{
+	"input_cost_per_token":                      "input",
+	"output_cost_per_token":                     "output",
+	"cache_read_input_token_cost":               "cached_input",
+	"cache_creation_input_token_cost":           "cache_write",
+	"cache_creation_input_token_cost_above_1hr": "cache_write_1h",
+	"input_cost_per_audio_token":                "audio_in",
+	"cache_read_input_audio_token_cost":         "cached_audio_in",
+	"output_cost_per_audio_token":               "audio_out",
+	"input_cost_per_image_token":                "image_in",
+	"output_cost_per_image_token":               "image_out",
+	"input_cost_per_request":                    "per_request",
 }
 
-// liteLLMField parses class[_above_<n>k_tokens][_flex|_priority|_batches].
-func liteLLMField(name string) (at cell, field func(*Rates) *Rate, ok bool) {
+// liteLLMField parses class[_above_<n>k_tokens][_flex|_priority|_batches]. field is our name, "" for others.
+func liteLLMField(name string) (at cell, field string) {
 	for _, tier := range []string{"flex", "priority", "batches"} {
 		if rest, found := strings.CutSuffix(name, "_"+tier); found {
 			name, at.tier = rest, tier
@@ -120,12 +121,11 @@ func liteLLMField(name string) (at cell, field func(*Rates) *Rate, ok bool) {
 		class, thousands, _ := cutLast(rest, "_above_")
 		n, err := strconv.ParseInt(thousands, 10, 32)
 		if err != nil || n <= 0 {
-			return cell{}, nil, false
+			return cell{}, ""
 		}
 		name, at.edge = class, n*1000
 	}
-	field, ok = liteLLMClasses[name]
-	return at, field, ok
+	return at, liteLLMClasses[name]
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {
@@ -178,20 +178,12 @@ func (g liteLLMPrices) rows(embedding bool) ([]Row, error) {
 	return rows, nil
 }
 
-// over returns r with missing rates taken from below.
-func (r Rates) over(below Rates) Rates {
-	for _, field := range liteLLMClasses {
-		*field(&r) = field(&r).or(*field(&below))
-	}
-	return r
-}
-
 // dearer returns the higher of each price that a or b gives.
 func dearer(a, b Rates) Rates {
-	for _, field := range liteLLMClasses {
-		x, y := field(&a), field(&b)
-		if y.Given && y.Pico > x.Pico {
-			*x = *y
+	others := b.fields()
+	for i, f := range a.fields() {
+		if y := others[i].rate; y.Given && y.Pico > f.rate.Pico {
+			*f.rate = *y
 		}
 	}
 	return a

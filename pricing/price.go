@@ -1,6 +1,7 @@
 package pricing
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -51,9 +52,15 @@ type Price struct {
 // nano-USD. The usage is clamped first (see [Usage.Clamp]). The only error is [ErrOverflow].
 func (p *Price) Charge(u Usage, t Terms) (Nano, error) {
 	u, _ = u.Clamp()
-	at := p.instant(t).Unix()
+	c, err := p.charged(&u, t)
+	return c.Total(), err
+}
+
+// charged returns what a clamped usage costs.
+func (p *Price) charged(u *Usage, t Terms) (charge, error) {
 	var buf [8]string
-	return p.entry.dearest(&call{&u, t, p.entry.chargedTiers(buf[:0], t), at}, u.Input, false)
+	c := call{u, t, p.entry.chargedTiers(buf[:0], t), p.instant(t).Unix()}
+	return p.entry.dearest(&c, u.Input, false)
 }
 
 // Ceiling returns the maximum that a call can be charged if it uses no more than u (Input,
@@ -78,19 +85,12 @@ func (p *Price) Ceiling(u Usage, t Terms) (Nano, error) {
 	most, err := e.ceilingAt(&call{&u, t, tiers, start})
 	for _, next := range e.changes(start, end) {
 		n, errNext := e.ceilingAt(&call{&u, t, tiers, next})
-		most, err = max(most, n), firstError(err, errNext)
+		most, err = max(most, n), cmp.Or(err, errNext)
 	}
 	if err != nil {
 		return 0, err
 	}
 	return most, nil
-}
-
-func firstError(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 func (p *Price) instant(t Terms) time.Time {
@@ -102,14 +102,15 @@ func (p *Price) instant(t Terms) time.Time {
 
 // ceilingAt returns the cost at the most expensive context tier that u.Input tokens or fewer reach.
 func (e *entry) ceilingAt(c *call) (Nano, error) {
-	most, err := e.dearest(c, c.usage.Input, true)
+	first, err := e.dearest(c, c.usage.Input, true)
+	most := first.Total()
 	for _, edge := range e.periodAt(c.unix).edges {
 		if edge >= c.usage.Input || err != nil {
 			break
 		}
-		var n Nano
-		n, err = e.dearest(c, edge, true)
-		most = max(most, n)
+		var lower charge
+		lower, err = e.dearest(c, edge, true)
+		most = max(most, lower.Total())
 	}
 	return most, err
 }
@@ -138,6 +139,9 @@ func (e *entry) changes(start, end int64) []int64 {
 
 func floorMod(a, b int64) int64 { return ((a % b) + b) % b }
 
+// minuteOf returns the minute of the UTC day.
+func minuteOf(unix int64) int { return int(floorMod(unix, 24*60*60) / 60) }
+
 // periodAt returns the period in effect, or the first one before any begins.
 func (e *entry) periodAt(unix int64) *period {
 	i := len(e.periods) - 1
@@ -155,12 +159,20 @@ type call struct {
 	unix  int64
 }
 
+// charge is the cost of a call at a service tier, and the prices that apply there.
+type charge struct {
+	Split
+	tier string
+	row  *row
+	list *rates
+}
+
 // dearest returns the cost at the most expensive of the tiers, priced as if the input had context
 // tokens.
-func (e *entry) dearest(c *call, context int64, hold bool) (Nano, error) {
-	var most Nano
+func (e *entry) dearest(c *call, context int64, hold bool) (charge, error) {
+	var most charge
 	region := canonicalRegion(c.terms.Region)
-	minute := int(floorMod(c.unix, 24*60*60) / 60)
+	minute := minuteOf(c.unix)
 	p := e.periodAt(c.unix)
 	for _, tier := range c.tiers {
 		r := p.find(tier, region, minute, context)
@@ -169,11 +181,13 @@ func (e *entry) dearest(c *call, context int64, hold bool) (Nano, error) {
 			list = &r.hold
 		}
 		list = r.priced(list, c.terms)
-		n, err := list.cost(c.usage, e.factors(tier, region, minute, c.terms.Batch))
+		parts, err := list.split(c.usage, e.factors(tier, region, minute, c.terms.Batch))
 		if err != nil {
-			return 0, err
+			return charge{}, err
 		}
-		most = max(most, n)
+		if most.row == nil || parts.Total() > most.Total() {
+			most = charge{parts, tier, r, list}
+		}
 	}
 	return most, nil
 }

@@ -1,5 +1,10 @@
 package pricing
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Split is a charge by class. Its parts are never negative and add up to the charge, to the
 // nano-unit.
 //
@@ -21,27 +26,11 @@ func (s Split) Total() Nano { return s.Input + s.CachedInput + s.CacheWrite + s.
 // Split returns the result of [Price.Charge] by class. The only error is [ErrOverflow].
 func (p *Price) Split(u Usage, t Terms) (Split, error) {
 	u, _ = u.Clamp()
-	e := p.entry
-	unix := p.instant(t).Unix()
-	region := canonicalRegion(t.Region)
-	minute := int(floorMod(unix, 24*60*60) / 60)
-	var buf [8]string
-	var best Split
-	for i, tier := range e.chargedTiers(buf[:0], t) {
-		row := e.periodAt(unix).find(tier, region, minute, u.Input)
-		list := row.priced(&row.pay, t)
-		s, err := list.split(&u, e.factors(tier, region, minute, t.Batch))
-		if err != nil {
-			return Split{}, err
-		}
-		if i == 0 || s.Total() > best.Total() {
-			best = s
-		}
-	}
-	return best, nil
+	c, err := p.charged(&u, t)
+	return c.Split, err
 }
 
-// split is [rates.cost] with the sum rounded up after every class.
+// split returns (tokens x rates x f + fees) / 1000, rounded up after every class. u must be clamped.
 func (r *rates) split(u *Usage, f factors) (Split, error) {
 	classIn, classOut := r.classes(u)
 	in, restIn := portions(classIn[:], u.Input)
@@ -62,21 +51,17 @@ func (r *rates) split(u *Usage, f factors) (Split, error) {
 	return s, nil
 }
 
-// portions counts like [wide.addClasses]: how many of total tokens are in each class, and how many
-// are left.
+// portions returns how many of total tokens are in each class, and how many are left. Classes may
+// overlap (cached audio); if together they exceed total, the most expensive ones are counted first
+// and no token is counted twice.
 func portions(classes []class, total int64) (taken [6]int64, left int64) {
 	var named int64
-	var order [6]int
-	for i, c := range classes {
+	order := [6]int{0, 1, 2, 3, 4, 5}
+	for _, c := range classes {
 		named += c.tokens
-		order[i] = i
 	}
 	if named > total {
-		for i := 1; i < len(classes); i++ {
-			for j := i; j > 0 && classes[order[j]].rate > classes[order[j-1]].rate; j-- {
-				order[j], order[j-1] = order[j-1], order[j]
-			}
-		}
+		slices.SortStableFunc(order[:len(classes)], func(a, b int) int { return cmp.Compare(classes[b].rate, classes[a].rate) })
 	}
 	left = total
 	for _, i := range order[:len(classes)] {

@@ -32,11 +32,11 @@ func (e *Entry) updatePeriod(rows []Row, from time.Time, changed *bool) {
 		i := slices.IndexFunc(period, r.sameConditions)
 		switch {
 		case i >= 0:
-			rates := period[i].Rates.replaced(r.Rates)
+			rates := r.Rates.over(period[i].Rates)
 			differs = differs || rates != period[i].Rates
 			period[i].Rates = rates
 		case r.ServiceTier == "" && r.Region == "" && len(r.UTCHours) == 0 && len(period) > 0: // another context size
-			r.Rates = period[0].Rates.replaced(r.Rates)
+			r.Rates = r.Rates.over(period[0].Rates)
 			period, differs = append(period, r), true
 		}
 	}
@@ -59,20 +59,6 @@ func (r Row) sameConditions(other Row) bool {
 		apart >= -1 && apart <= 1
 }
 
-// replaced returns the rates, replaced by those of another list if it states any.
-func (r Rates) replaced(by Rates) Rates {
-	return Rates{
-		Input: by.Input.or(r.Input), CachedInput: by.CachedInput.or(r.CachedInput),
-		CacheWrite: by.CacheWrite.or(r.CacheWrite), CacheWrite1h: by.CacheWrite1h.or(r.CacheWrite1h),
-		Output: by.Output.or(r.Output), ImageIn: by.ImageIn.or(r.ImageIn), ImageOut: by.ImageOut.or(r.ImageOut),
-		AudioIn: by.AudioIn.or(r.AudioIn), CachedAudioIn: by.CachedAudioIn.or(r.CachedAudioIn),
-		AudioOut:   by.AudioOut.or(r.AudioOut),
-		PerRequest: by.PerRequest.or(r.PerRequest), PerToolCall: by.PerToolCall.or(r.PerToolCall),
-		PerSearchUnit: by.PerSearchUnit.or(r.PerSearchUnit),
-		PerMinute:     by.PerMinute.or(r.PerMinute), Characters: by.Characters.or(r.Characters),
-	}
-}
-
 // Update is what a list changes in a catalogue.
 type Update struct {
 	Changed     []Entry // complete, with their earlier prices
@@ -83,10 +69,7 @@ type Update struct {
 // Update compares the catalogue's entries with those of a list, whose prices are effective from a
 // day on. With add, models without a price are added. today is when the list was checked.
 func (c *Catalogue) Update(list []Entry, from, today time.Time, add bool) (*Update, error) {
-	theirs := map[modelKey]Entry{}
-	for _, e := range list {
-		theirs[modelKey{e.Provider, e.Model}] = e
-	}
+	theirs := index(list)
 	u := &Update{}
 	var before []Entry
 	for _, ours := range c.Entries() {

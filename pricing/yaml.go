@@ -14,27 +14,27 @@ import (
 // never becomes a float.
 type (
 	fileYAML struct {
-		Unit   string                      `yaml:"unit"`
-		AsOf   dateYAML                    `yaml:"as_of"`
-		Shared map[string][]multiplierYAML `yaml:"shared"`
-		Models []entryYAML                 `yaml:"models"`
+		Unit   string                  `yaml:"unit"`
+		AsOf   dateYAML                `yaml:"as_of"`
+		Shared map[string][]Multiplier `yaml:"shared"`
+		Models []entryYAML             `yaml:"models"`
 	}
 	entryYAML struct {
-		Model       string           `yaml:"model"`
-		Provider    string           `yaml:"provider"`
-		Names       []string         `yaml:"names"`
-		Prefixes    []string         `yaml:"prefixes"`
-		Context     int64            `yaml:"context"`
-		MaxOutput   int64            `yaml:"max_output"`
-		AsOf        dateYAML         `yaml:"as_of"`
-		Note        string           `yaml:"note"`
-		Use         []string         `yaml:"use"`
-		Multipliers []multiplierYAML `yaml:"multipliers"`
-		Prices      []rowYAML        `yaml:"prices"`
+		Model       string       `yaml:"model"`
+		Provider    string       `yaml:"provider"`
+		Names       []string     `yaml:"names"`
+		Prefixes    []string     `yaml:"prefixes"`
+		Context     int64        `yaml:"context"`
+		MaxOutput   int64        `yaml:"max_output"`
+		AsOf        dateYAML     `yaml:"as_of"`
+		Note        string       `yaml:"note"`
+		Use         []string     `yaml:"use"`
+		Multipliers []Multiplier `yaml:"multipliers"`
+		Prices      []rowYAML    `yaml:"prices"`
 	}
 	rowYAML struct {
 		EffectiveFrom dateYAML    `yaml:"effective_from"`
-		UTCHours      []hoursYAML `yaml:"utc_hours"`
+		UTCHours      []Hours     `yaml:"utc_hours"`
 		ServiceTier   string      `yaml:"service_tier"`
 		Region        string      `yaml:"region"`
 		ContextOver   int64       `yaml:"context_over"`
@@ -61,24 +61,15 @@ type (
 		Each    feeYAML `yaml:"each"`
 		Tokens  int64   `yaml:"tokens"`
 	}
-	multiplierYAML struct {
-		ServiceTier string      `yaml:"service_tier"`
-		Region      string      `yaml:"region"`
-		UTCHours    []hoursYAML `yaml:"utc_hours"`
-		Batch       bool        `yaml:"batch"`
-		Times       factorYAML  `yaml:"times"`
-	}
 )
 
 type (
-	tokenYAML  Rate
-	feeYAML    Rate
-	factorYAML Factor
-	hoursYAML  Hours
-	dateYAML   struct{ time.Time }
+	tokenYAML Rate
+	feeYAML   Rate
+	dateYAML  struct{ time.Time }
 )
 
-// UnmarshalYAML implements yaml.NodeUnmarshaler, as do the four below.
+// UnmarshalYAML implements yaml.NodeUnmarshaler, as do those below.
 func (y *tokenYAML) UnmarshalYAML(n ast.Node) error {
 	return scalar(n, func(s string) (err error) { *(*Rate)(y), err = PerMillion(s); return })
 }
@@ -87,12 +78,14 @@ func (y *feeYAML) UnmarshalYAML(n ast.Node) error {
 	return scalar(n, func(s string) (err error) { *(*Rate)(y), err = PerCall(s); return })
 }
 
-func (y *factorYAML) UnmarshalYAML(n ast.Node) error {
-	return scalar(n, func(s string) (err error) { *(*Factor)(y), err = ParseFactor(s); return })
+// UnmarshalYAML reads what [ParseFactor] does.
+func (f *Factor) UnmarshalYAML(n ast.Node) error {
+	return scalar(n, func(s string) (err error) { *f, err = ParseFactor(s); return })
 }
 
-func (y *hoursYAML) UnmarshalYAML(n ast.Node) error {
-	return scalar(n, func(s string) (err error) { *(*Hours)(y), err = ParseHours(s); return })
+// UnmarshalYAML reads what [ParseHours] does.
+func (h *Hours) UnmarshalYAML(n ast.Node) error {
+	return scalar(n, func(s string) (err error) { *h, err = ParseHours(s); return })
 }
 
 func (y *dateYAML) UnmarshalYAML(n ast.Node) error {
@@ -141,11 +134,7 @@ func parseFile(text []byte) (catalogueFile, error) {
 	if err := yaml.UnmarshalWithOptions(text, &y, yaml.Strict()); err != nil {
 		return catalogueFile{}, fmt.Errorf("pricing: %w", err)
 	}
-	f := catalogueFile{cmp.Or(y.Unit, "usd"), make(map[string][]Multiplier, len(y.Shared)), entries(y.Models, y.AsOf.Time)}
-	for name, list := range y.Shared {
-		f.Shared[name] = multipliers(list)
-	}
-	return f, nil
+	return catalogueFile{cmp.Or(y.Unit, "usd"), y.Shared, entries(y.Models, y.AsOf.Time)}, nil
 }
 
 // ParseEntries parses a list of models, in the format of prices in the configuration, or a whole
@@ -195,7 +184,7 @@ func (y entryYAML) entry(asOf time.Time) Entry {
 	e := Entry{
 		Model: y.Model, Provider: y.Provider, Names: y.Names, Prefixes: y.Prefixes,
 		Context: y.Context, MaxOutput: y.MaxOutput, AsOf: asOf, Use: y.Use, Note: y.Note,
-		Multipliers: multipliers(y.Multipliers),
+		Multipliers: y.Multipliers,
 	}
 	if !y.AsOf.IsZero() {
 		e.AsOf = y.AsOf.Time
@@ -208,7 +197,7 @@ func (y entryYAML) entry(asOf time.Time) Entry {
 
 func (y rowYAML) row() Row {
 	return Row{
-		EffectiveFrom: y.EffectiveFrom.Time, UTCHours: hoursOf(y.UTCHours),
+		EffectiveFrom: y.EffectiveFrom.Time, UTCHours: y.UTCHours,
 		ServiceTier: y.ServiceTier, Region: y.Region, ContextOver: y.ContextOver,
 		Rates: Rates{
 			Input: Rate(y.Input), CachedInput: Rate(y.CachedInput),
@@ -220,23 +209,4 @@ func (y rowYAML) row() Row {
 		},
 		Images: images(y.Images),
 	}
-}
-
-func multipliers(list []multiplierYAML) []Multiplier {
-	var out []Multiplier
-	for _, y := range list {
-		out = append(out, Multiplier{
-			ServiceTier: y.ServiceTier, Region: y.Region, UTCHours: hoursOf(y.UTCHours),
-			Batch: y.Batch, Times: Factor(y.Times),
-		})
-	}
-	return out
-}
-
-func hoursOf(list []hoursYAML) []Hours {
-	var out []Hours
-	for _, h := range list {
-		out = append(out, Hours(h))
-	}
-	return out
 }
