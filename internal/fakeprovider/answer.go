@@ -50,13 +50,7 @@ func newID(prefix string) string { return prefix + rand.Text() }
 // answerTo generates the answer.
 func (s *Server) answerTo(q *Request, b *Behaviour) (*answer, error) {
 	a := &answer{
-		id: newID("chatcmpl-"), model: q.Model, tier: q.tier(), created: time.Now().Unix(),
-	}
-	if b.Model != "" {
-		a.model = b.Model
-	}
-	if b.Tier != "" {
-		a.tier = b.Tier
+		id: newID("chatcmpl-"), model: cmp.Or(b.Model, q.Model), tier: cmp.Or(b.Tier, q.tier()), created: time.Now().Unix(),
 	}
 	for i := range q.N {
 		c, err := s.choice(q, b, newRand(s.opts.Seed, q.Model, q.UserText, i))
@@ -104,9 +98,7 @@ func (s *Server) choice(q *Request, b *Behaviour, rng *mrand.Rand) (*choice, err
 		room = q.MaxTokens - c.reasoning
 	}
 	err := c.write(q, b, rng, room)
-	if b.Finish != "" {
-		c.finish = b.Finish
-	}
+	c.finish = cmp.Or(b.Finish, c.finish)
 	return c, err
 }
 

@@ -83,9 +83,7 @@ func (s *Server) Batches() []Batch {
 
 // ScriptBatches controls batches created from now on, by their number, starting at 1.
 func (s *Server) ScriptBatches(fn func(number int) BatchScript) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.batchScript = fn
+	s.change(func() { s.batchScript = fn })
 }
 
 // routeBatches returns the handler for a path below /v1/batches.
@@ -93,9 +91,9 @@ func routeBatches(x *exchange) (method string, handle handler) {
 	id, what, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(x.r.URL.Path, "/v1/batches"), "/"), "/")
 	switch {
 	case id == "" && x.r.Method == http.MethodPost:
-		return http.MethodPost, createBatch
+		return http.MethodPost, scripted(createBatch)
 	case id == "":
-		return http.MethodGet, listBatches
+		return http.MethodGet, scripted(listBatches)
 	case what == "cancel":
 		return http.MethodPost, withBatch(id, (*batchJob).cancel)
 	}
@@ -104,22 +102,39 @@ func routeBatches(x *exchange) (method string, handle handler) {
 
 // withBatch returns a handler that calls do under the lock and responds with the batch.
 func withBatch(id string, do func(*batchJob)) handler {
-	return func(x *exchange) error {
-		done, lost := x.scripted()
-		if done {
-			return nil
-		}
-		x.s.mu.Lock()
-		i := slices.IndexFunc(x.s.batches, func(b *batchJob) bool { return b.ID == id })
-		if i < 0 {
-			x.s.mu.Unlock()
+	return scripted(func(x *exchange, lost bool) error {
+		var seen any
+		x.s.change(func() {
+			if b := x.s.batch(id); b != nil {
+				do(b)
+				seen = b.shown()
+			}
+		})
+		if seen == nil {
 			return missing("batch", id)
 		}
-		do(x.s.batches[i])
-		seen := *x.s.batches[i]
-		x.s.mu.Unlock()
 		return x.show(seen, lost)
+	})
+}
+
+// deleted is the status of a batch of messages that was deleted.
+const deleted = "deleted"
+
+// batch returns a batch of either API, nil if there is none. It needs the lock.
+func (s *Server) batch(id string) *batchJob {
+	i := slices.IndexFunc(s.batches, func(b *batchJob) bool { return b.ID == id && b.Status != deleted })
+	if i < 0 {
+		return nil
 	}
+	return s.batches[i]
+}
+
+// shown returns a copy of the batch in the format of its API. It needs the lock.
+func (b *batchJob) shown() any {
+	if b.messages != nil {
+		return *b.messages
+	}
+	return *b
 }
 
 func (b *batchJob) cancel() {
@@ -128,26 +143,19 @@ func (b *batchJob) cancel() {
 	}
 }
 
-func listBatches(x *exchange) error {
-	if done, _ := x.scripted(); done {
-		return nil
-	}
-	x.s.mu.Lock()
-	all := make([]batchJob, 0, len(x.s.batches))
-	for _, b := range slices.Backward(x.s.batches) {
-		if b.messages == nil {
-			all = append(all, *b)
+func listBatches(x *exchange, _ bool) error {
+	var all []batchJob
+	x.s.change(func() {
+		for _, b := range slices.Backward(x.s.batches) {
+			if b.messages == nil {
+				all = append(all, *b)
+			}
 		}
-	}
-	x.s.mu.Unlock()
+	})
 	return x.show(pageOf(x.r, all, 100, func(b batchJob) string { return b.ID }), false)
 }
 
-func createBatch(x *exchange) error {
-	done, lost := x.scripted()
-	if done {
-		return nil
-	}
+func createBatch(x *exchange, lost bool) error {
 	b := &batchJob{ID: newID("batch_"), Object: "batch", Status: "validating", Created: time.Now().Unix()}
 	if err := json.Unmarshal(x.q.Body, b); err != nil {
 		return invalid("", "", "We could not parse the JSON body of your request.")
@@ -167,14 +175,14 @@ func createBatch(x *exchange) error {
 }
 
 // addBatch lists a batch, and returns it as it is then.
-func (s *Server) addBatch(b *batchJob) batchJob {
+func (s *Server) addBatch(b *batchJob) any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.batches = append(s.batches, b)
 	if s.batchScript != nil {
 		b.script = s.batchScript(len(s.batches))
 	}
-	return *b
+	return b.shown()
 }
 
 // batchesAtOnce is how many lines of a batch run concurrently.
@@ -200,12 +208,12 @@ func (s *Server) runBatch(b *batchJob, input []byte) {
 // runLines runs the lines through the server's own handler, so that each is logged like a call,
 // with the header X-Fake-Batch.
 func (s *Server) runLines(b *batchJob, lines []batchLine) {
-	s.mu.Lock()
-	b.Counts.Total = len(lines)
-	if !b.cancelling {
-		b.Status = "in_progress"
-	}
-	s.mu.Unlock()
+	s.change(func() {
+		b.Counts.Total = len(lines)
+		if !b.cancelling {
+			b.Status = "in_progress"
+		}
+	})
 	var mu sync.Mutex
 	var output, errs bytes.Buffer
 	var wait sync.WaitGroup
@@ -364,6 +372,7 @@ func (s *Server) finishBatch(b *batchJob, output, errs []byte) {
 	})
 }
 
+// change calls a function under the lock.
 func (s *Server) change(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

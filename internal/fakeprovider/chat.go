@@ -2,6 +2,7 @@ package fakeprovider
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -110,13 +111,9 @@ func answerPlain(x *exchange, a *answer) {
 }
 
 func (c *choice) message() plainMessage {
-	m := plainMessage{Role: "assistant", Annotations: []string{}}
-	switch {
-	case len(c.calls) > 0:
-		m.ToolCalls = c.calls
-	default:
-		text := strings.Join(c.pieces, "")
-		m.Content = &text
+	m := plainMessage{Role: "assistant", Annotations: []string{}, ToolCalls: c.calls}
+	if len(c.calls) == 0 {
+		m.Content = new(strings.Join(c.pieces, ""))
 	}
 	return m
 }
@@ -161,14 +158,7 @@ func (x *exchange) pace(tokens int64) time.Duration {
 }
 
 func (x *exchange) cadence() (first, gap time.Duration) {
-	first, gap = x.s.opts.Cadence.First, x.s.opts.Cadence.Token
-	if x.b.First != 0 {
-		first = x.b.First
-	}
-	if x.b.Gap != 0 {
-		gap = x.b.Gap
-	}
-	return first, gap
+	return cmp.Or(x.b.First, x.s.opts.Cadence.First), cmp.Or(x.b.Gap, x.s.opts.Cadence.Token)
 }
 
 // encode is json.Marshal without HTML escaping.

@@ -20,13 +20,12 @@ func answerCompletions(x *exchange) error { return generate(x, x.q.textFields) }
 func (q *Request) textFields() error {
 	limit, bestOf := int64(16), 0
 	var options *openai.StreamOptions
-	for name, into := range map[string]any{
+	err := q.read(map[string]any{
 		"stream": &q.Stream, "stream_options": &options, "max_tokens": &limit, "n": &q.N, "best_of": &bestOf,
 		"service_tier": &q.ServiceTier,
-	} {
-		if err := q.field(name, into); err != nil {
-			return err
-		}
+	})
+	if err != nil {
+		return err
 	}
 	if options != nil {
 		q.IncludeUsage = options.IncludeUsage

@@ -1,6 +1,7 @@
 package fakeprovider
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -19,10 +20,9 @@ type input struct {
 // embeddingFields reads the fields of an embeddings request.
 func (q *Request) embeddingFields() error {
 	format := "float"
-	for name, into := range map[string]any{"dimensions": &q.dimensions, "encoding_format": &format} {
-		if err := q.field(name, into); err != nil {
-			return err
-		}
+	err := q.read(map[string]any{"dimensions": &q.dimensions, "encoding_format": &format})
+	if err != nil {
+		return err
 	}
 	if format != "float" && format != "base64" {
 		return invalid("encoding_format", "invalid_value", "Invalid value: '%s'. Supported values are: 'float' and 'base64'.",
@@ -32,9 +32,7 @@ func (q *Request) embeddingFields() error {
 		return invalid("dimensions", "integer_out_of_range", "Invalid 'dimensions': expected 1 to %d, but got %d instead.",
 			dimensionsOf(q.Model), q.dimensions)
 	}
-	if q.dimensions == 0 {
-		q.dimensions = dimensionsOf(q.Model)
-	}
+	q.dimensions = cmp.Or(q.dimensions, dimensionsOf(q.Model))
 	q.base64 = format == "base64"
 	return q.readInputs()
 }
@@ -110,10 +108,7 @@ func answerEmbeddings(x *exchange) error {
 	if err != nil || x.opening() {
 		return err
 	}
-	model := x.q.Model
-	if x.b.Model != "" {
-		model = x.b.Model
-	}
+	model := cmp.Or(x.b.Model, x.q.Model)
 	x.s.log.update(x.rec, func(rec *Record) { rec.AnswerModel = model })
 	var used Usage
 	data := make([]embedding, 0, len(x.q.inputs))
@@ -127,9 +122,7 @@ func answerEmbeddings(x *exchange) error {
 		return nil
 	}
 	body := map[string]any{"object": "list", "data": data, "model": model}
-	if raw := x.usage(embeddingUsage(used)); raw != nil {
-		body["usage"] = raw
-	}
+	x.addUsage(body, embeddingUsage(used))
 	x.finish(encode(body))
 	return nil
 }
@@ -165,13 +158,6 @@ func (q *Request) encoded(v []float32) any {
 var defaultModels = []string{
 	"gpt-6-sol", "gpt-6-luna", "gpt-5", "gpt-5-mini", "gpt-5-nano", "gpt-4.1", "gpt-4.1-mini",
 	"gpt-4o", "gpt-4o-mini", "o3", "o4-mini", "text-embedding-3-small", "text-embedding-3-large",
-}
-
-type modelJSON struct {
-	ID      string `json:"id"`
-	Object  string `json:"object"`
-	Created int64  `json:"created"`
-	OwnedBy string `json:"owned_by"`
 }
 
 func (x *exchange) listed() []string {
@@ -220,5 +206,5 @@ func (x *exchange) model(id string) any {
 			"max_input_tokens": 1_000_000, "max_tokens": 128_000,
 		}
 	}
-	return modelJSON{id, "model", 1715367049, "system"}
+	return map[string]any{"id": id, "object": "model", "created": 1715367049, "owned_by": "system"}
 }

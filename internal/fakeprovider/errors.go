@@ -44,18 +44,20 @@ func invalid(param, code, format string, args ...any) *apiError {
 	}
 }
 
-func notFound(r *http.Request) *apiError {
-	e := invalid("", "unknown_url",
-		"Unknown request URL: %s %s. Please check the URL for typos, or see the docs at "+
-			"https://platform.openai.com/docs/api-reference/.", r.Method, r.URL.Path)
-	e.status = http.StatusNotFound
+// with sets another status.
+func (e *apiError) with(status int) *apiError {
+	e.status = status
 	return e
 }
 
+func notFound(r *http.Request) *apiError {
+	return invalid("", "unknown_url",
+		"Unknown request URL: %s %s. Please check the URL for typos, or see the docs at "+
+			"https://platform.openai.com/docs/api-reference/.", r.Method, r.URL.Path).with(http.StatusNotFound)
+}
+
 func noModel(model string) *apiError {
-	e := invalid("", "model_not_found", "The model `%s` does not exist or you do not have access to it.", model)
-	e.status = http.StatusNotFound
-	return e
+	return invalid("", "model_not_found", "The model `%s` does not exist or you do not have access to it.", model).with(http.StatusNotFound)
 }
 
 func badKey(key string) *apiError {

@@ -57,12 +57,8 @@ func DevCadence() Cadence {
 
 func (o Options) withDefaults() Options {
 	o.Addr = cmp.Or(o.Addr, "127.0.0.1:0")
-	if o.LogSize <= 0 {
-		o.LogSize = 20_000
-	}
-	if o.MaxBody <= 0 {
-		o.MaxBody = 64 << 20
-	}
+	o.LogSize = cmp.Or(o.LogSize, 20_000)
+	o.MaxBody = cmp.Or(o.MaxBody, 64<<20)
 	return o
 }
 
@@ -152,17 +148,13 @@ func (s *Server) Close() error {
 // Script sets the function that controls the response to each request; nil restores normal
 // responses. The function is called concurrently.
 func (s *Server) Script(fn func(*Request) Behaviour) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.script = fn
+	s.change(func() { s.script = fn })
 }
 
 // ScriptModel controls the responses to requests for one model; it replaces the result of
 // Script.
 func (s *Server) ScriptModel(model string, b Behaviour) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.byModel[model] = b
+	s.change(func() { s.byModel[model] = b })
 }
 
 // behaviour combines everything that controls the response to this request.

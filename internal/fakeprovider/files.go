@@ -57,12 +57,11 @@ func (s *Server) keepFile(name, purpose string, content []byte) *storedFile {
 func (s *Server) file(id string) *storedFile {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range s.files {
-		if f.ID == id {
-			return f
-		}
+	i := slices.IndexFunc(s.files, func(f *storedFile) bool { return f.ID == id })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return s.files[i]
 }
 
 // routeFiles returns the handler for a path below /v1/files.
@@ -70,15 +69,15 @@ func routeFiles(x *exchange) (method string, handle handler) {
 	id, what, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(x.r.URL.Path, "/v1/files"), "/"), "/")
 	switch {
 	case id == "" && x.r.Method == http.MethodPost:
-		return http.MethodPost, upload
+		return http.MethodPost, scripted(upload)
 	case id == "":
 		return http.MethodGet, listFiles
 	case what == "content":
-		return http.MethodGet, withFile(id, sendFile)
+		return http.MethodGet, scripted(func(x *exchange, lost bool) error { return sendFile(x, id, lost) })
 	case x.r.Method == http.MethodDelete:
 		return http.MethodDelete, withFile(id, deleteFile)
 	}
-	return http.MethodGet, withFile(id, showFile)
+	return http.MethodGet, withFile(id, func(x *exchange, f *storedFile) error { return x.show(f, false) })
 }
 
 func withFile(id string, do func(*exchange, *storedFile) error) handler {
@@ -92,42 +91,44 @@ func withFile(id string, do func(*exchange, *storedFile) error) handler {
 }
 
 func missing(what, id string) *apiError {
-	e := invalid("id", "", "No such %s object: %s", what, id)
-	e.status = http.StatusNotFound
-	return e
+	return invalid("id", "", "No such %s object: %s", what, id).with(http.StatusNotFound)
 }
 
-// scripted applies the script to a request of the Files or Batch API. lost means that the
-// request is carried out but its response is dropped.
-func (x *exchange) scripted() (done, lost bool) {
-	b, err := x.s.behaviour(x.q)
-	if err != nil {
-		return false, false
+// scripted returns a handler that applies the script to a request of the Files or Batch API, and
+// calls do. lost means that the request is carried out but its response is dropped.
+func scripted(do func(x *exchange, lost bool) error) handler {
+	return func(x *exchange) error {
+		b, err := x.s.behaviour(x.q)
+		if err != nil {
+			return do(x, false)
+		}
+		x.b = b
+		lost := b.Cut == CutHeaders
+		if lost {
+			x.b.Cut = ""
+		}
+		if x.opening() {
+			return nil
+		}
+		return do(x, lost)
 	}
-	x.b = b
-	lost = b.Cut == CutHeaders
-	if lost {
-		x.b.Cut = ""
-	}
-	return x.opening(), lost
 }
 
 // show responds with a document, unless the response is to be lost.
-func (x *exchange) show(v any, lost bool) error {
+func (x *exchange) show(v any, lost bool) error { return x.send("application/json", encode(v), lost) }
+
+// send responds with a body, unless the response is to be lost.
+func (x *exchange) send(contentType string, body []byte, lost bool) error {
 	if lost {
 		x.reset()
 		return nil
 	}
 	x.outcome(OK)
-	x.write(http.StatusOK, "application/json", encode(v))
+	x.write(http.StatusOK, contentType, body)
 	return nil
 }
 
-func upload(x *exchange) error {
-	done, lost := x.scripted()
-	if done {
-		return nil
-	}
+func upload(x *exchange, lost bool) error {
 	form, files, err := x.q.form()
 	if err != nil {
 		return err
@@ -178,24 +179,18 @@ func (q *Request) form() (fields map[string]string, files []formFile, err error)
 	return nil, nil, invalid("", "", "Could not parse multipart form: %v", err)
 }
 
-func showFile(x *exchange, f *storedFile) error { return x.show(f, false) }
-
-func sendFile(x *exchange, f *storedFile) error {
-	if done, lost := x.scripted(); done {
-		return nil
-	} else if lost {
-		x.reset()
-		return nil
+func sendFile(x *exchange, id string, lost bool) error {
+	f := x.s.file(id)
+	if f == nil {
+		return missing("file", id)
 	}
-	x.outcome(OK)
-	x.write(http.StatusOK, "application/octet-stream", f.content)
-	return nil
+	return x.send("application/octet-stream", f.content, lost)
 }
 
 func deleteFile(x *exchange, f *storedFile) error {
-	x.s.mu.Lock()
-	x.s.files = slices.DeleteFunc(x.s.files, func(other *storedFile) bool { return other == f })
-	x.s.mu.Unlock()
+	x.s.change(func() {
+		x.s.files = slices.DeleteFunc(x.s.files, func(other *storedFile) bool { return other == f })
+	})
 	return x.show(map[string]any{"id": f.ID, "object": "file", "deleted": true}, false)
 }
 

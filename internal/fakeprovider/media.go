@@ -1,6 +1,7 @@
 package fakeprovider
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
@@ -76,23 +77,12 @@ func (q *Request) unform() error {
 // creationFields reads the fields of any of these requests.
 func (q *Request) creationFields() error {
 	c, streamed := &q.creation, ""
-	for _, f := range []struct {
-		name string
-		into any
-	}{
-		{"prompt", &c.text},
-		{"input", &c.text},
-		{"size", &c.size},
-		{"quality", &c.quality},
-		{"n", &q.N},
-		{"stream", &q.Stream},
-		{"partial_images", &c.partial},
-		{"response_format", &c.format},
-		{"stream_format", &streamed},
-	} {
-		if err := q.field(f.name, f.into); err != nil {
-			return err
-		}
+	err := q.read(map[string]any{
+		"prompt": &c.text, "input": &c.text, "size": &c.size, "quality": &c.quality, "n": &q.N, "stream": &q.Stream,
+		"partial_images": &c.partial, "response_format": &c.format, "stream_format": &streamed,
+	})
+	if err != nil {
+		return err
 	}
 	q.N, q.Stream = max(q.N, 1), q.Stream || streamed == "sse"
 	if q.N > 10 {
@@ -143,9 +133,7 @@ func answerPictures(x *exchange) error {
 		"created": time.Now().Unix(), "data": data, "size": c.size, "quality": c.quality,
 		"background": "opaque", "output_format": "png",
 	}
-	if raw := x.usage(imageUsage(used, images)); raw != nil {
-		body["usage"] = raw
-	}
+	x.addUsage(body, imageUsage(used, images))
 	x.finish(encode(body))
 	return nil
 }
@@ -192,9 +180,7 @@ func streamPictures(x *exchange, used Usage, images int64, picture string) error
 		one.Completion += 100 * int64(c.partial)
 		x.s.log.update(x.rec, func(rec *Record) { rec.Usage = rec.Usage.Add(one) })
 		more := map[string]any{"b64_json": picture, "size": c.size, "quality": c.quality, "created_at": time.Now().Unix()}
-		if raw := x.usage(imageUsage(one, images)); raw != nil {
-			more["usage"] = raw
-		}
+		x.addUsage(more, imageUsage(one, images))
 		if send(kind+".completed", more) {
 			return nil
 		}
@@ -219,11 +205,10 @@ func answerSpeech(x *exchange) error {
 				return nil
 			}
 		}
-		usage := map[string]any{"input_tokens": used.Prompt, "output_tokens": used.Completion, "total_tokens": used.Total()}
 		more := map[string]any{}
-		if raw := x.usage(usage); raw != nil {
-			more["usage"] = raw
-		}
+		x.addUsage(more, map[string]any{
+			"input_tokens": used.Prompt, "output_tokens": used.Completion, "total_tokens": used.Total(),
+		})
 		send("speech.audio.done", more)
 		x.outcome(OK)
 		return nil
@@ -277,10 +262,7 @@ func Wav(rate, samples int) []byte {
 func answerTranscript(x *exchange) error {
 	c := &x.q.creation
 	seconds := (len(c.files[0]) + 31_999) / 32_000
-	text := "These are words nobody has said."
-	if x.b.Text != "" {
-		text = x.b.Text
-	}
+	text := cmp.Or(x.b.Text, "These are words nobody has said.")
 	usage := map[string]any{"type": "duration", "seconds": seconds}
 	used := Usage{}
 	if !strings.HasPrefix(x.q.Model, "whisper") {
@@ -292,7 +274,8 @@ func answerTranscript(x *exchange) error {
 		}
 	}
 	x.used(used)
-	raw := x.usage(usage)
+	body := map[string]any{"text": text}
+	x.addUsage(body, usage)
 	switch {
 	case x.q.Stream && !strings.HasPrefix(x.q.Model, "whisper"):
 		send := x.events()
@@ -301,22 +284,13 @@ func answerTranscript(x *exchange) error {
 				return nil
 			}
 		}
-		more := map[string]any{"text": text}
-		if raw != nil {
-			more["usage"] = raw
-		}
-		send("transcript.text.done", more)
+		send("transcript.text.done", body)
 		x.outcome(OK)
 	case c.format == "text" || c.format == "srt" || c.format == "vtt":
-		x.outcome(OK)
-		x.write(http.StatusOK, "text/plain; charset=utf-8", []byte(text+"\n"))
+		return x.send("text/plain; charset=utf-8", []byte(text+"\n"), false)
 	default:
-		body := map[string]any{"text": text}
 		if c.format == "verbose_json" {
 			body["duration"], body["language"] = float64(seconds), "english"
-		}
-		if raw != nil {
-			body["usage"] = raw
 		}
 		x.finish(encode(body))
 	}

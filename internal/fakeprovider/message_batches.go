@@ -44,47 +44,17 @@ func routeMessageBatches(x *exchange) (method string, handle handler) {
 	id, what, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(x.r.URL.Path, messageBatches), "/"), "/")
 	switch {
 	case id == "" && x.r.Method == http.MethodPost:
-		return http.MethodPost, createMessageBatch
+		return http.MethodPost, scripted(createMessageBatch)
 	case id == "":
-		return http.MethodGet, listMessageBatches
+		return http.MethodGet, scripted(listMessageBatches)
 	case what == "cancel":
-		return http.MethodPost, withMessageBatch(id, (*batchJob).cancelMessages)
+		return http.MethodPost, withBatch(id, (*batchJob).cancelMessages)
 	case what == "results":
-		return http.MethodGet, sendMessageResults
+		return http.MethodGet, scripted(sendMessageResults)
 	case x.r.Method == http.MethodDelete:
 		return http.MethodDelete, deleteMessageBatch
 	}
-	return http.MethodGet, withMessageBatch(id, func(*batchJob) {})
-}
-
-// withMessageBatch returns a handler that calls do under the lock and responds with the batch.
-func withMessageBatch(id string, do func(*batchJob)) handler {
-	return func(x *exchange) error {
-		done, lost := x.scripted()
-		if done {
-			return nil
-		}
-		x.s.mu.Lock()
-		i := x.s.messageBatch(id)
-		if i < 0 {
-			x.s.mu.Unlock()
-			return missing("message batch", id)
-		}
-		do(x.s.batches[i])
-		seen := *x.s.batches[i].messages
-		x.s.mu.Unlock()
-		return x.show(seen, lost)
-	}
-}
-
-// deleted is the status of a batch that was deleted.
-const deleted = "deleted"
-
-// messageBatch returns the index of a batch, -1 if there is none. It needs the lock.
-func (s *Server) messageBatch(id string) int {
-	return slices.IndexFunc(s.batches, func(b *batchJob) bool {
-		return b.messages != nil && b.ID == id && b.Status != deleted
-	})
+	return http.MethodGet, withBatch(id, func(*batchJob) {})
 }
 
 func (b *batchJob) cancelMessages() {
@@ -94,18 +64,15 @@ func (b *batchJob) cancelMessages() {
 	}
 }
 
-func listMessageBatches(x *exchange) error {
-	if done, _ := x.scripted(); done {
-		return nil
-	}
-	x.s.mu.Lock()
+func listMessageBatches(x *exchange, _ bool) error {
 	var all []messageBatch
-	for _, b := range slices.Backward(x.s.batches) {
-		if b.messages != nil && b.Status != deleted {
-			all = append(all, *b.messages)
+	x.s.change(func() {
+		for _, b := range slices.Backward(x.s.batches) {
+			if b.messages != nil && b.Status != deleted {
+				all = append(all, *b.messages)
+			}
 		}
-	}
-	x.s.mu.Unlock()
+	})
 	return x.show(pageOf(x.r, all, 1000, func(b messageBatch) string { return b.ID }), false)
 }
 
@@ -143,11 +110,7 @@ func readMessageLines(body []byte) (lines []batchLine, err error) {
 	return lines, nil
 }
 
-func createMessageBatch(x *exchange) error {
-	done, lost := x.scripted()
-	if done {
-		return nil
-	}
+func createMessageBatch(x *exchange, lost bool) error {
 	lines, err := readMessageLines(x.q.Body)
 	if err != nil {
 		return err
@@ -161,7 +124,7 @@ func createMessageBatch(x *exchange) error {
 		ID: b.ID, Type: "message_batch", Status: "in_progress", Counts: messageCounts{Processing: len(lines)},
 		Created: now, Expires: now.Add(24 * time.Hour), counted: &messageCounts{}, base: "http://" + x.r.Host,
 	}
-	seen := *x.s.addBatch(b).messages
+	seen := x.s.addBatch(b)
 	if refuses := b.script.Fail; len(refuses) > 0 {
 		return invalid("", "", "%s", refuses[0].Message)
 	}
@@ -196,40 +159,30 @@ func (b *batchJob) endMessages(results []byte) {
 	m.Counts, b.Status = *m.counted, m.Status
 }
 
-func sendMessageResults(x *exchange) error {
-	done, lost := x.scripted()
-	if done {
-		return nil
-	}
+func sendMessageResults(x *exchange, lost bool) error {
 	id := strings.TrimSuffix(strings.TrimPrefix(x.r.URL.Path, messageBatches+"/"), "/results")
-	x.s.mu.Lock()
 	var text []byte
-	i := x.s.messageBatch(id)
-	if i >= 0 {
-		text = x.s.batches[i].messages.results
-	}
-	x.s.mu.Unlock()
-	switch {
-	case text == nil:
+	x.s.change(func() {
+		if b := x.s.batch(id); b != nil {
+			text = b.messages.results
+		}
+	})
+	if text == nil {
 		return missing("message batch results", id)
-	case lost:
-		x.reset()
-		return nil
 	}
-	x.outcome(OK)
-	x.write(http.StatusOK, "application/x-jsonl", text)
-	return nil
+	return x.send("application/x-jsonl", text, lost)
 }
 
 func deleteMessageBatch(x *exchange) error {
 	id := strings.TrimPrefix(x.r.URL.Path, messageBatches+"/")
-	x.s.mu.Lock()
-	i := x.s.messageBatch(id)
-	ended := i >= 0 && x.s.batches[i].Status == "ended"
-	if ended {
-		x.s.batches[i].Status = deleted
-	}
-	x.s.mu.Unlock()
+	ended := false
+	x.s.change(func() {
+		b := x.s.batch(id)
+		ended = b != nil && b.Status == "ended"
+		if ended {
+			b.Status = deleted
+		}
+	})
 	if !ended {
 		return missing("ended message batch", id)
 	}

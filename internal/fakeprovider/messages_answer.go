@@ -54,7 +54,7 @@ func claudeCounts(u Usage) map[string]any {
 
 // claudeUsage returns the usage of an answer so far. Without the details, it is the usage at the
 // end of a stream.
-func (x *exchange) claudeUsage(a *answer, u Usage, details bool) json.RawMessage {
+func (x *exchange) claudeUsage(a *answer, u Usage, details bool) map[string]any {
 	doc := claudeCounts(u)
 	if details {
 		doc["service_tier"], doc["speed"], doc["inference_geo"] = a.tier, x.q.claude.Speed, x.q.claude.Geo
@@ -66,7 +66,7 @@ func (x *exchange) claudeUsage(a *answer, u Usage, details bool) json.RawMessage
 	if len(x.b.Iterations) > 0 {
 		doc["iterations"] = a.iterations(u)
 	}
-	return x.usage(doc)
+	return doc
 }
 
 // iterations returns all samplings; the last is the answer's own.
@@ -87,14 +87,12 @@ func (a *answer) iterations(u Usage) []any {
 }
 
 // claudeMessage returns an answer with this content and usage.
-func (a *answer) claudeMessage(content []map[string]any, usage json.RawMessage) map[string]any {
+func (x *exchange) claudeMessage(a *answer, content []map[string]any, u Usage) map[string]any {
 	body := map[string]any{
 		"id": a.id, "type": "message", "role": "assistant", "model": a.model, "content": content, "container": nil,
 		"stop_reason": nil, "stop_sequence": nil, "stop_details": nil,
 	}
-	if usage != nil {
-		body["usage"] = usage
-	}
+	x.addUsage(body, x.claudeUsage(a, u, true))
 	return body
 }
 
@@ -117,7 +115,7 @@ func answerPlainMessage(x *exchange, a *answer) {
 		f.piece(0, p.delta)
 	}
 	f.stop()
-	body := a.claudeMessage(slices.Concat([]map[string]any{}, f.blocks), x.claudeUsage(a, a.usage, true))
+	body := x.claudeMessage(a, slices.Concat([]map[string]any{}, f.blocks), a.usage)
 	maps.Copy(body, c.claudeStop())
 	x.finish(encode(body))
 }
@@ -141,8 +139,7 @@ func (f *claudeForm) begin() {
 	u := f.usage
 	u.Prompt -= searchTokens * u.Searches
 	u.Completion, u.Reasoning, u.Searches = 1, 0, 0
-	message := f.a.claudeMessage([]map[string]any{}, f.x.claudeUsage(f.a, u, true))
-	f.send("message_start", map[string]any{"message": message})
+	f.send("message_start", map[string]any{"message": f.x.claudeMessage(f.a, []map[string]any{}, u)})
 	f.send("ping", map[string]any{})
 	f.before()
 }
@@ -227,21 +224,16 @@ func (f *claudeForm) piece(_ int, d delta) {
 // messageDelta sends the usage so far.
 func (f *claudeForm) messageDelta(stop map[string]any) {
 	members := map[string]any{"delta": stop}
-	if usage := f.x.claudeUsage(f.a, f.usage, false); usage != nil {
-		members["usage"] = usage
-	}
+	f.x.addUsage(members, f.x.claudeUsage(f.a, f.usage, false))
 	f.send("message_delta", members)
 }
 
 func (f *claudeForm) end() {
 	f.stop()
 	f.messageDelta(f.a.choices[0].claudeStop())
-	f.x.outcome(OK)
-	if f.x.b.Cut == CutNoDone {
-		f.x.outcome(WasCut)
-		return
+	if f.concludes() {
+		f.send("message_stop", map[string]any{})
 	}
-	f.send("message_stop", map[string]any{})
 }
 
 func (f *claudeForm) fail(e *apiError) { f.send("error", f.x.claudeError(e)) }

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -117,6 +119,16 @@ func (q *Request) open() error {
 	return nil
 }
 
+// read decodes top-level fields, in the order of their names.
+func (q *Request) read(fields map[string]any) error {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if err := q.field(name, fields[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // field decodes a top-level field into v; null and absent fields leave v unchanged.
 func (q *Request) field(name string, v any) error {
 	raw, ok := q.fields[name]
@@ -139,25 +151,13 @@ func (q *Request) has(name string) bool {
 func (q *Request) chat() error {
 	var maxTokens, maxCompletion *int64
 	var options *openai.StreamOptions
-	for _, f := range []struct {
-		name string
-		into any
-	}{
-		{"messages", &q.messages},
-		{"stream", &q.Stream},
-		{"stream_options", &options},
-		{"max_tokens", &maxTokens},
-		{"max_completion_tokens", &maxCompletion},
-		{"n", &q.N},
-		{"service_tier", &q.ServiceTier},
-		{"reasoning_effort", &q.Effort},
-		{"tools", &q.tools},
-		{"tool_choice", &q.toolChoice},
-		{"response_format", &q.format},
-	} {
-		if err := q.field(f.name, f.into); err != nil {
-			return err
-		}
+	err := q.read(map[string]any{
+		"messages": &q.messages, "stream": &q.Stream, "stream_options": &options, "max_tokens": &maxTokens,
+		"max_completion_tokens": &maxCompletion, "n": &q.N, "service_tier": &q.ServiceTier, "reasoning_effort": &q.Effort,
+		"tools": &q.tools, "tool_choice": &q.toolChoice, "response_format": &q.format,
+	})
+	if err != nil {
+		return err
 	}
 	if options != nil {
 		q.IncludeUsage = options.IncludeUsage
@@ -293,10 +293,7 @@ func reasons(model string) bool {
 	if strings.Contains(model, "chat") {
 		return false
 	}
-	for _, prefix := range []string{"o1", "o3", "o4", "gpt-5", "gpt-6"} {
-		if strings.HasPrefix(model, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"o1", "o3", "o4", "gpt-5", "gpt-6"}, func(prefix string) bool {
+		return strings.HasPrefix(model, prefix)
+	})
 }

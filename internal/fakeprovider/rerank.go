@@ -23,12 +23,11 @@ type rerankForm struct {
 // rerankFields reads the fields of a rerank request.
 func (q *Request) rerankFields(f *rerankForm) error {
 	var documents []json.RawMessage
-	for name, into := range map[string]any{
+	err := q.read(map[string]any{
 		"query": &f.query, "documents": &documents, "top_n": &f.top, "top_k": &f.top, "max_tokens_per_doc": &f.perDoc,
-	} {
-		if err := q.field(name, into); err != nil {
-			return err
-		}
+	})
+	if err != nil {
+		return err
 	}
 	if f.query == "" || len(documents) == 0 {
 		return invalid("", "", "invalid request: query and documents must not be empty")

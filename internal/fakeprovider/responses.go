@@ -49,11 +49,11 @@ func routeResponses(x *exchange) (method string, handle handler) {
 			return invalid("", "", "Only responses with background=true can be cancelled.")
 		}
 	case verb == "input_items":
-		return http.MethodGet, func(x *exchange) error { return listInputItems(x, id) }
+		return http.MethodGet, withResponse(id, listInputItems)
 	case x.r.Method == http.MethodDelete && verb == "":
-		return http.MethodDelete, func(x *exchange) error { return dropResponse(x, id) }
+		return http.MethodDelete, withResponse(id, dropResponse)
 	}
-	return http.MethodGet, func(x *exchange) error { return getResponse(x, id) }
+	return http.MethodGet, withResponse(id, func(x *exchange, r *response) { x.finish(r.body) })
 }
 
 // answerResponses answers POST /v1/responses.
@@ -71,13 +71,12 @@ func (q *Request) responses(s *Server) func() error {
 			} `json:"format"`
 		}
 		background := false
-		for name, into := range map[string]any{
+		err := q.read(map[string]any{
 			"stream": &q.Stream, "max_output_tokens": &limit, "service_tier": &q.ServiceTier, "reasoning": &reasoning,
 			"text": &text, "tool_choice": &q.toolChoice, "background": &background,
-		} {
-			if err := q.field(name, into); err != nil {
-				return err
-			}
+		})
+		if err != nil {
+			return err
 		}
 		if background {
 			return invalid("background", "unsupported_parameter", "This provider has no background mode.")
@@ -124,29 +123,24 @@ func (q *Request) readResponsesTools() error {
 // readInputItems converts the input to messages.
 func (q *Request) readInputItems(s *Server) error {
 	var instructions, previous, text string
-	for name, into := range map[string]any{"instructions": &instructions, "previous_response_id": &previous} {
-		if err := q.field(name, into); err != nil {
-			return err
-		}
+	err := q.read(map[string]any{"instructions": &instructions, "previous_response_id": &previous})
+	if err != nil {
+		return err
 	}
 	if previous != "" {
 		r := s.response(previous)
 		if r == nil {
-			e := invalid("previous_response_id", "previous_response_not_found", "Previous response with id '%s' not found.",
+			return invalid("previous_response_id", "previous_response_not_found", "Previous response with id '%s' not found.",
 				previous)
-			return e
 		}
 		q.hidden = r.tokens
 	}
-	var err error
 	q.spoken, err = q.conversation(s)
 	if err != nil {
 		return err
 	}
 	if q.spoken != nil {
-		s.mu.Lock()
-		q.hidden += q.spoken.tokens
-		s.mu.Unlock()
+		s.change(func() { q.hidden += q.spoken.tokens })
 	}
 	if instructions != "" {
 		q.messages = append(q.messages, message{Role: "system", Content: encode(instructions)})
@@ -216,41 +210,25 @@ func (s *Server) keep(r *response) {
 	s.kept[r.id] = r
 }
 
-func keptResponse(x *exchange, id string) (*response, error) {
-	if r := x.s.response(id); r != nil {
-		return r, nil
+// withResponse returns a handler that calls do with a stored response.
+func withResponse(id string, do func(*exchange, *response)) handler {
+	return func(x *exchange) error {
+		r := x.s.response(id)
+		if r == nil {
+			return invalid("id", "", "Response with id '%s' not found.", id).with(http.StatusNotFound)
+		}
+		do(x, r)
+		return nil
 	}
-	e := invalid("id", "", "Response with id '%s' not found.", id)
-	e.status = http.StatusNotFound
-	return nil, e
 }
 
-func getResponse(x *exchange, id string) error {
-	r, err := keptResponse(x, id)
-	if err == nil {
-		x.finish(r.body)
-	}
-	return err
+func dropResponse(x *exchange, r *response) {
+	x.s.change(func() { delete(x.s.kept, r.id) })
+	x.finish(encode(map[string]any{"id": r.id, "object": "response", "deleted": true}))
 }
 
-func dropResponse(x *exchange, id string) error {
-	if _, err := keptResponse(x, id); err != nil {
-		return err
-	}
-	x.s.mu.Lock()
-	delete(x.s.kept, id)
-	x.s.mu.Unlock()
-	x.finish(encode(map[string]any{"id": id, "object": "response", "deleted": true}))
-	return nil
-}
-
-func listInputItems(x *exchange, id string) error {
-	r, err := keptResponse(x, id)
-	if err != nil {
-		return err
-	}
+func listInputItems(x *exchange, r *response) {
 	x.finish(encode(map[string]any{"object": "list", "data": r.input, "first_id": nil, "last_id": nil, "has_more": false}))
-	return nil
 }
 
 // countInputTokens answers POST /v1/responses/input_tokens.

@@ -52,8 +52,8 @@ func (r *response) object(status string, items []map[string]any, usage json.RawM
 	if status == "incomplete" {
 		body["incomplete_details"] = map[string]string{"reason": "max_output_tokens"}
 	}
-	for name, v := range r.echo {
-		body[name] = v
+	for name, value := range r.echo {
+		body[name] = value
 	}
 	return body
 }
@@ -100,9 +100,7 @@ func answerPlainResponse(x *exchange, a *answer) {
 func (r *response) finish(x *exchange, c *choice, usage json.RawMessage) {
 	r.body = encode(r.object(c.status(), r.items, usage))
 	if t := x.q.spoken; t != nil {
-		x.s.mu.Lock()
-		t.tokens = r.tokens
-		x.s.mu.Unlock()
+		x.s.change(func() { t.tokens = r.tokens })
 	}
 	if r.stored {
 		x.s.keep(r)

@@ -102,12 +102,9 @@ func (f *responseForm) end() {
 	f.closeItem(c.status())
 	usage := x.usage(responseUsage(f.s.usage))
 	f.r.finish(x, c, usage)
-	x.outcome(OK)
-	if x.b.Cut == CutNoDone {
-		x.outcome(WasCut)
-		return
+	if f.s.concludes() {
+		f.send("response."+c.status(), map[string]any{"response": f.r.object(c.status(), f.r.items, usage)})
 	}
-	f.send("response."+c.status(), map[string]any{"response": f.r.object(c.status(), f.r.items, usage)})
 }
 
 func (f *responseForm) fail(e *apiError) {

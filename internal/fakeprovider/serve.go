@@ -62,9 +62,7 @@ func (x *exchange) answer() error {
 		}
 	})
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		e := invalid("", "", "Request body is too large.")
-		e.status = http.StatusRequestEntityTooLarge
-		return e
+		return invalid("", "", "Request body is too large.").with(http.StatusRequestEntityTooLarge)
 	}
 	if err != nil {
 		return err
@@ -123,10 +121,8 @@ func (x *exchange) route() error {
 		return notFound(x.r)
 	}
 	if x.r.Method != method {
-		e := invalid("", "method_not_supported",
-			"Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)", x.r.Method, path)
-		e.status = http.StatusMethodNotAllowed
-		return e
+		return invalid("", "method_not_supported",
+			"Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)", x.r.Method, path).with(http.StatusMethodNotAllowed)
 	}
 	return handle(x)
 }

@@ -1,6 +1,7 @@
 package fakeprovider
 
 import (
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"io"
@@ -75,10 +76,7 @@ func newStream(x *exchange, a *answer) *stream {
 	for _, c := range a.choices {
 		total += len(c.deltas(x.b.Chunk))
 	}
-	s.middle = total / 2
-	if x.b.After > 0 {
-		s.middle = x.b.After
-	}
+	s.middle = cmp.Or(x.b.After, total/2)
 	return s
 }
 
@@ -128,8 +126,7 @@ func (s chatForm) begin() {
 	for i, c := range s.a.choices {
 		d := delta{Role: "assistant"}
 		if len(c.calls) == 0 {
-			empty := ""
-			d.Content = &empty
+			d.Content = new("")
 		}
 		s.chunk(i, d, nil)
 	}
@@ -155,12 +152,19 @@ func (s chatForm) end() {
 
 // sayDone sends [DONE], or omits it.
 func (s *stream) sayDone() {
-	s.x.outcome(OK)
+	if s.concludes() {
+		s.event([]byte("[DONE]"))
+	}
+}
+
+// concludes records the end of the answer, and reports whether its last event is sent.
+func (s *stream) concludes() bool {
 	if s.x.b.Cut == CutNoDone {
 		s.x.outcome(WasCut)
-		return
+		return false
 	}
-	s.event([]byte("[DONE]"))
+	s.x.outcome(OK)
+	return true
 }
 
 // piece is one delta and its number of tokens.

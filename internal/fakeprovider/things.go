@@ -159,24 +159,18 @@ func makeThing(x *exchange, list string) error {
 	if name, ok := fields["file_id"].(string); ok && strings.HasPrefix(list, "/v1/vector_stores/") {
 		x.s.rename(t, name)
 	}
-	x.s.hold(t, size)
-	if owner != nil {
-		x.s.hold(owner, size)
-	}
+	x.s.change(func() {
+		t.bytes += size
+		if owner != nil {
+			owner.bytes += size
+		}
+	})
 	return x.show(x.s.shown(t), false)
 }
 
 // rename gives a thing an id chosen by the caller.
 func (s *Server) rename(t *thing, id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t.id, t.fields["id"] = id, id
-}
-
-func (s *Server) hold(t *thing, size int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t.bytes += size
+	s.change(func() { t.id, t.fields["id"] = id, id })
 }
 
 // addItems adds the items of a conversation, which may be new itself.
@@ -191,9 +185,7 @@ func addItems(x *exchange, list string, conversation *thing, fields map[string]a
 		members, _ := item.(map[string]any)
 		made = append(made, x.s.shown(x.s.newThing(list, members)))
 	}
-	x.s.mu.Lock()
-	conversation.tokens += countText("gpt-4o", string(encode(items)))
-	x.s.mu.Unlock()
+	x.s.change(func() { conversation.tokens += countText("gpt-4o", string(encode(items))) })
 	if strings.HasSuffix(x.r.URL.Path, "/items") {
 		return x.show(map[string]any{"object": "list", "data": made, "has_more": false}, false)
 	}
@@ -204,6 +196,11 @@ func addItems(x *exchange, list string, conversation *thing, fields map[string]a
 func (s *Server) shown(t *thing) map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return t.shown()
+}
+
+// shown needs the lock.
+func (t *thing) shown() map[string]any {
 	out := maps.Clone(t.fields)
 	if t.fields["object"] == "vector_store" {
 		out["usage_bytes"] = t.bytes
@@ -220,20 +217,18 @@ func answerThing(x *exchange, path string) error {
 	}
 	switch x.r.Method {
 	case http.MethodDelete:
-		x.s.mu.Lock()
-		x.s.things = slices.DeleteFunc(x.s.things, func(other *thing) bool {
-			return other == t || strings.HasPrefix(other.list, path+"/")
+		x.s.change(func() {
+			x.s.things = slices.DeleteFunc(x.s.things, func(other *thing) bool {
+				return other == t || strings.HasPrefix(other.list, path+"/")
+			})
 		})
-		x.s.mu.Unlock()
 		return x.show(map[string]any{"id": t.id, "object": t.fields["object"], "deleted": true}, false)
 	case http.MethodPost:
 		fields, _, err := readThing(x)
 		if err != nil {
 			return err
 		}
-		x.s.mu.Lock()
-		maps.Copy(t.fields, fields)
-		x.s.mu.Unlock()
+		x.s.change(func() { maps.Copy(t.fields, fields) })
 	}
 	return x.show(x.s.shown(t), false)
 }
@@ -244,14 +239,13 @@ func listThings(x *exchange, list string) error {
 		return missing("thing", list)
 	}
 	var all []map[string]any
-	x.s.mu.Lock()
-	things := slices.Clone(x.s.things)
-	x.s.mu.Unlock()
-	for _, t := range slices.Backward(things) {
-		if t.list == list {
-			all = append(all, x.s.shown(t))
+	x.s.change(func() {
+		for _, t := range slices.Backward(x.s.things) {
+			if t.list == list {
+				all = append(all, t.shown())
+			}
 		}
-	}
+	})
 	return x.show(pageOf(x.r, all, 100, func(t map[string]any) string { return t["id"].(string) }), false)
 }
 
@@ -260,9 +254,7 @@ func sendThing(x *exchange, path string) error {
 		return missing("thing", path)
 	}
 	if strings.Contains(path, "/containers/") {
-		x.outcome(OK)
-		x.write(http.StatusOK, "application/octet-stream", []byte("the file"))
-		return nil
+		return x.send("application/octet-stream", []byte("the file"), false)
 	}
 	return x.show(map[string]any{
 		"object": "list",

@@ -35,6 +35,13 @@ func (x *exchange) usage(doc map[string]any) json.RawMessage {
 	return raw
 }
 
+// addUsage adds the usage object to a body, if the behavior has one.
+func (x *exchange) addUsage(body, usage map[string]any) {
+	if raw := x.usage(usage); raw != nil {
+		body["usage"] = raw
+	}
+}
+
 func (b *Behaviour) usage(doc map[string]any) json.RawMessage {
 	switch {
 	case b.RawUsage != "":
