@@ -157,17 +157,7 @@ func (b binder) boundTo(place string, counters []Counter) *Hold {
 // peekCounters sets the usage of counters.
 func (s *Store) peekCounters(ctx context.Context, place string, counters []Counter) error {
 	h := s.binder.boundTo(place, counters)
-	a, err := s.runner.ask(ctx, s.runner.scripts.peek, func(now time.Time) ([]string, []any, error) {
-		args := []any{s.clock.given()}
-		for _, st := range h.states {
-			p1, p2, err := st.params(now)
-			if err != nil {
-				return nil, nil, err
-			}
-			args = append(args, st.Kind, p1, p2, wantsNothing)
-		}
-		return h.keys(), args, nil
-	})
+	a, err := s.runner.askEach(ctx, s.runner.scripts.peek, h, func(int, time.Time) []any { return []any{wantsNothing} })
 	if err != nil {
 		return err
 	}
@@ -212,9 +202,6 @@ func (s *Store) Reset(ctx context.Context, limit Limit, c ledger.Call) error {
 
 // reset sets the usage of a limit's state to what is held.
 func (s *Store) reset(ctx context.Context, h *Hold) error {
-	_, err := s.runner.ask(ctx, s.runner.scripts.reset, func(now time.Time) ([]string, []any, error) {
-		p1, p2, err := h.states[0].params(now)
-		return h.keys(), []any{s.clock.given(), h.states[0].Kind, p1, p2}, err
-	})
+	_, err := s.runner.askEach(ctx, s.runner.scripts.reset, h, noMore)
 	return err
 }

@@ -323,7 +323,8 @@ func (s Shape) Span() time.Duration {
 		if err != nil {
 			return maxWindow
 		}
-		return p.longest()
+		_, longest := p.lengths()
+		return longest
 	case Bucket:
 		if s.Refill > 0 {
 			full := float64(s.Amount) / float64(s.Refill) * float64(s.Per) // a time, not money

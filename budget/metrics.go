@@ -65,7 +65,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Name: "llmguard_budget_script_seconds", Help: "Duration of one script, including the network.",
 		Buckets: []float64{.0001, .0002, .0005, .001, .002, .005, .01, .025, .05, .1, .25, 1},
 	}, []string{"script"})
-	for _, name := range loaded.names() {
+	for _, name := range loaded.names {
 		m.seconds[name] = seconds.WithLabelValues(name)
 	}
 	if reg != nil {
@@ -160,10 +160,30 @@ const capsTimeout = 2 * time.Second
 
 // capCollector reads Redis at scrape time, so every process reports the same.
 type capCollector struct {
-	ctx                context.Context
-	store              *Store
-	caps               func() []Cap
-	used, held, amount *prometheus.Desc
+	ctx   context.Context
+	store *Store
+	caps  func() []Cap
+	gauges
+}
+
+// gauges are the usage and the amounts of limits.
+type gauges struct{ used, held, amount *prometheus.Desc }
+
+// Describe implements prometheus.Collector.
+func (g gauges) Describe(ch chan<- *prometheus.Desc) {
+	ch <- g.used
+	ch <- g.held
+	ch <- g.amount
+}
+
+// send sends the gauges of limits in these states.
+func (g gauges) send(ch chan<- prometheus.Metric, list []Status, labels func(*Status) []string) {
+	for i := range list {
+		s := &list[i]
+		for d, n := range map[*prometheus.Desc]int64{g.used: s.Used, g.held: s.Held, g.amount: s.Amount} {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, inUnit(s.Metric, n), labels(s)...)
+		}
+	}
 }
 
 // RegisterCaps exports the usage and amounts of the current caps' limits until ctx ends. Money is
@@ -175,10 +195,11 @@ func RegisterCaps(ctx context.Context, reg prometheus.Registerer, s *Store, caps
 			[]string{"provider", "limit", "metric"}, nil)
 	}
 	return reg.Register(&capCollector{
-		ctx: ctx, store: s, caps: caps,
-		used:   desc("cap_used", "Current usage of a spend cap, including open holds."),
-		held:   desc("cap_held", "The part of a spend cap's usage that open holds may give back."),
-		amount: desc("cap_amount", "Amount of a spend cap."),
+		ctx: ctx, store: s, caps: caps, gauges: gauges{
+			used:   desc("cap_used", "Current usage of a spend cap, including open holds."),
+			held:   desc("cap_held", "The part of a spend cap's usage that open holds may give back."),
+			amount: desc("cap_amount", "Amount of a spend cap."),
+		},
 	})
 }
 
@@ -188,13 +209,6 @@ func inUnit(m Metric, n int64) float64 {
 		return pricing.Nano(n).Float()
 	}
 	return float64(n)
-}
-
-// Describe implements prometheus.Collector.
-func (c *capCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- c.used
-	ch <- c.held
-	ch <- c.amount
 }
 
 // Collect implements prometheus.Collector. A cap that cannot be read is left out.
@@ -207,14 +221,6 @@ func (c *capCollector) Collect(ch chan<- prometheus.Metric) {
 			c.store.opts.Log.Warn("spend cap not read for a scrape", "cap", spend.String(), "err", err)
 			continue
 		}
-		for _, s := range list {
-			gauge := func(d *prometheus.Desc, n int64) {
-				ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, inUnit(s.Metric, n), spend.Provider, s.LimitID,
-					string(s.Metric))
-			}
-			gauge(c.used, s.Used)
-			gauge(c.held, s.Held)
-			gauge(c.amount, s.Amount)
-		}
+		c.send(ch, list, func(s *Status) []string { return []string{spend.Provider, s.LimitID, string(s.Metric)} })
 	}
 }

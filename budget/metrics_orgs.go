@@ -2,6 +2,7 @@ package budget
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,8 +19,8 @@ type orgCollector struct {
 	ctx                  context.Context
 	store                *Store
 	orgs                 func() map[string][]Limit
-	used, held, amount   *prometheus.Desc
 	reported, configured *prometheus.Desc
+	gauges
 }
 
 // RegisterOrgs exports the usage and amounts of each org's limits that count the whole org, not its
@@ -32,10 +33,12 @@ func RegisterOrgs(ctx context.Context, reg prometheus.Registerer, s *Store, orgs
 	labels := []string{"org", "limit", "metric", "mode"}
 	return reg.Register(&orgCollector{
 		ctx: ctx, store: s, orgs: orgs,
-		used: desc("org_limit_used",
-			"Current usage of an org limit, including open holds. In the metric's unit; cost in USD.", labels...),
-		held:       desc("org_limit_held", "The part of an org limit's usage that open holds may give back.", labels...),
-		amount:     desc("org_limit_amount", "Amount of an org limit.", labels...),
+		gauges: gauges{
+			used: desc("org_limit_used",
+				"Current usage of an org limit, including open holds. In the metric's unit; cost in USD.", labels...),
+			held:   desc("org_limit_held", "The part of an org limit's usage that open holds may give back.", labels...),
+			amount: desc("org_limit_amount", "Amount of an org limit.", labels...),
+		},
 		reported:   desc("orgs_reported", "Orgs whose limits are shown in llmguard_budget_org_limit_*, at most 200."),
 		configured: desc("orgs_configured", "Configured orgs."),
 	})
@@ -43,9 +46,9 @@ func RegisterOrgs(ctx context.Context, reg prometheus.Registerer, s *Store, orgs
 
 // Describe implements prometheus.Collector.
 func (c *orgCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.used, c.held, c.amount, c.reported, c.configured} {
-		ch <- d
-	}
+	c.gauges.Describe(ch)
+	ch <- c.reported
+	ch <- c.configured
 }
 
 // Collect implements prometheus.Collector. An org that cannot be read is left out.
@@ -53,11 +56,7 @@ func (c *orgCollector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(c.ctx, capsTimeout)
 	defer cancel()
 	all := c.orgs()
-	ids := make([]string, 0, len(all))
-	for id := range all {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
+	ids := slices.Sorted(maps.Keys(all))
 	reported := 0
 	for _, id := range ids[:min(len(ids), maxOrgsScraped)] {
 		if c.org(ctx, ch, id, all[id]) {
@@ -83,14 +82,6 @@ func (c *orgCollector) org(ctx context.Context, ch chan<- prometheus.Metric, id 
 		c.store.opts.Log.Warn("limits not read for a scrape", "org", id, "err", err)
 		return false
 	}
-	for _, s := range list {
-		gauge := func(d *prometheus.Desc, n int64) {
-			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, inUnit(s.Metric, n), id, s.LimitID, string(s.Metric),
-				string(s.Mode))
-		}
-		gauge(c.used, s.Used)
-		gauge(c.held, s.Held)
-		gauge(c.amount, s.Amount)
-	}
+	c.send(ch, list, func(s *Status) []string { return []string{id, s.LimitID, string(s.Metric), string(s.Mode)} })
 	return true
 }

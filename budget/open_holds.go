@@ -3,7 +3,6 @@ package budget
 import (
 	"context"
 	"errors"
-	"strconv"
 	"strings"
 
 	"github.com/llmguard/llmguard/budget/ledger"
@@ -44,13 +43,10 @@ func (s *Store) openHoldsIn(ctx context.Context, place string, most int, out *[]
 			return ledger.ErrEnough
 		}
 		h, ok := decodeRecord(place, id, record)
-		n := strings.Split(strings.SplitN(record, "|", 2)[0], ",") // at, cost, expected, tokens, expected
-		if !ok || len(n) < 4 {
-			return nil
+		n := numbersOf(strings.SplitN(record, "|", 2)[0]) // at, cost, expected, tokens, expected
+		if ok && len(n) >= 4 {
+			*out = append(*out, OpenHold{h.Call, Amounts{Cost: pricing.Nano(n[1]), Tokens: n[3]}})
 		}
-		cost, _ := strconv.ParseInt(n[1], 10, 64)
-		tokens, _ := strconv.ParseInt(n[3], 10, 64)
-		*out = append(*out, OpenHold{h.Call, Amounts{Cost: pricing.Nano(cost), Tokens: tokens}})
 		return nil
 	})
 }

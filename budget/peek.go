@@ -92,16 +92,8 @@ func (s *Store) peekPart(ctx context.Context, h *Hold, want wants) ([]Status, er
 	if err := s.DataLoss.Read(ctx, place); err != nil {
 		return nil, err
 	}
-	a, err := s.runner.ask(ctx, s.runner.scripts.peek, func(now time.Time) ([]string, []any, error) {
-		args := []any{s.clock.given()}
-		for i, st := range h.states {
-			p1, p2, err := st.params(now)
-			if err != nil {
-				return nil, nil, err
-			}
-			args = append(args, st.Kind, p1, p2, s.overBy(h, i, want, now))
-		}
-		return h.keys(), args, nil
+	a, err := s.runner.askEach(ctx, s.runner.scripts.peek, h, func(i int, now time.Time) []any {
+		return []any{s.overBy(h, i, want, now)}
 	})
 	if err != nil {
 		return nil, err

@@ -90,42 +90,24 @@ func startDate(text string, months int) (period, error) {
 	return p, nil
 }
 
-// longest returns the maximum length of the periods in any zone: clocks may change twice in one.
-func (p period) longest() time.Duration {
-	const change = 2 * time.Hour
+// lengths returns the minimum and the maximum length of the periods in any zone: clocks may change
+// twice in one. Periods that a change of the clocks cuts are not counted in the minimum.
+func (p period) lengths() (shortest, longest time.Duration) {
+	const day, back, ahead = 24 * time.Hour, time.Hour, 2 * time.Hour
 	switch {
 	case p.every > 0:
-		return p.every
+		return p.every, p.every
 	case p.unit == "minute":
-		return time.Minute
+		return time.Minute, time.Minute
 	case p.unit == "hour":
-		return change
+		return time.Hour, ahead
 	case p.unit == "day":
-		return 24*time.Hour + change
+		return day - back, day + ahead
 	case p.unit == "week":
-		return 7*24*time.Hour + change
+		return 7*day - back, 7*day + ahead
 	}
-	days := map[int]int{1: 31, 3: 92, 12: 366}[p.months]
-	return time.Duration(days)*24*time.Hour + change
-}
-
-// shortest returns the minimum length of the periods that clocks do not cut.
-func (p period) shortest() time.Duration {
-	const change = time.Hour
-	switch {
-	case p.every > 0:
-		return p.every
-	case p.unit == "minute":
-		return time.Minute
-	case p.unit == "hour":
-		return time.Hour
-	case p.unit == "day":
-		return 24*time.Hour - change
-	case p.unit == "week":
-		return 7*24*time.Hour - change
-	}
-	days := map[int]int{1: 28, 3: 90, 12: 365}[p.months]
-	return time.Duration(days)*24*time.Hour - change
+	days := map[int][2]time.Duration{1: {28, 31}, 3: {90, 92}, 12: {365, 366}}[p.months]
+	return days[0]*day - back, days[1]*day + ahead
 }
 
 // ShortestPeriod returns the minimum length of the periods of a Calendar or Fixed shape, and 0 for
@@ -135,7 +117,8 @@ func (s Shape) ShortestPeriod() time.Duration {
 	if err != nil {
 		return 0
 	}
-	return p.shortest()
+	shortest, _ := p.lengths()
+	return shortest
 }
 
 // start returns the first instant of the period that contains t, in t's zone. A local hour or minute

@@ -68,7 +68,7 @@ func (c Counted) Exceeded() *ExceededError {
 	}
 	e := &ExceededError{Requested: 1, Statuses: c.Statuses}
 	for _, st := range c.Statuses {
-		if st.Refused && st.Mode != Shadow && (e.Binding.LimitID == "" || st.Never || st.Wait > e.Binding.Wait) {
+		if st.refuses() && (e.Binding.LimitID == "" || st.Never || st.Wait > e.Binding.Wait) {
 			e.Binding = st
 		}
 	}
@@ -133,17 +133,9 @@ func (c *RequestCounter) ask(ctx context.Context, h *Hold) (Counted, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
 	id := c.ids + strconv.FormatUint(c.seq.Add(1), 36)
-	a, err := c.runner.ask(ctx, c.runner.scripts.count, func(now time.Time) ([]string, []any, error) {
-		args := []any{c.runner.clock.given(), id}
-		for i, st := range h.states {
-			p1, p2, err := st.params(now)
-			if err != nil {
-				return nil, nil, err
-			}
-			args = append(args, st.Kind, p1, p2, h.limits[i].Shape.Amount, string(h.limits[i].mode()))
-		}
-		return h.keys(), args, nil
-	})
+	a, err := c.runner.askEach(ctx, c.runner.scripts.count, h, func(i int, _ time.Time) []any {
+		return []any{h.limits[i].Shape.Amount, string(h.limits[i].mode())}
+	}, id)
 	if err != nil {
 		return Counted{}, err
 	}
@@ -165,7 +157,7 @@ func (c *RequestCounter) remember(h *Hold, out Counted, now time.Time) {
 		clear(c.full)
 	}
 	for i, st := range out.Statuses {
-		if st.Refused && st.Mode != Shadow {
+		if st.refuses() {
 			c.full[h.Call.Org+" "+h.states[i].Key] = refusal{h.limits[i].Shape, st, now}
 		}
 	}

@@ -1,10 +1,12 @@
 package budget
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -118,19 +120,10 @@ func (rs *Runs) End(ctx context.Context, r Run) (Run, error) { return rs.change(
 func (rs *Runs) change(ctx context.Context, r Run, id string, add any, most pricing.Nano) (Run, error) {
 	verdict, out, err := rs.run(ctx, rs.runner.scripts.runChange, &r, r.ID(), id, add, int64(most),
 		RunKept.Milliseconds())
-	switch {
-	case err != nil:
-		return out, err
-	case verdict == "missing":
-		return out, ErrNoRun
-	case verdict == "ended":
-		return out, ErrRunEnded
-	case verdict == "large":
-		return out, ErrRunLarge
-	case verdict == "many":
-		return out, ErrRunChanges
+	refusals := map[string]error{
+		"missing": ErrNoRun, "ended": ErrRunEnded, "large": ErrRunLarge, "many": ErrRunChanges,
 	}
-	return out, nil
+	return out, cmp.Or(err, refusals[verdict])
 }
 
 // run runs a script on a run's keys and returns its verdict and the run.
@@ -272,11 +265,10 @@ type RunUse struct {
 // Uses returns what runs of an org have used, in order.
 func (rs *Runs) Uses(ctx context.Context, org string, runs []Run) ([]RunUse, error) {
 	out := make([]RunUse, 0, len(runs))
-	for len(runs) > 0 {
-		n := min(len(runs), maxLimits)
-		limits := make([]Limit, n)
-		for i := range limits {
-			limits[i] = runs[i].Limits()[0]
+	for some := range slices.Chunk(runs, maxLimits) {
+		limits := make([]Limit, len(some))
+		for i := range some {
+			limits[i] = some[i].Limits()[0]
 		}
 		statuses, err := rs.store.Peek(ctx, limits, ledger.Call{Org: org})
 		if err != nil {
@@ -287,7 +279,6 @@ func (rs *Runs) Uses(ctx context.Context, org string, runs []Run) ([]RunUse, err
 				Spent: pricing.Nano(st.Used - st.Held), Held: pricing.Nano(st.Held), Remaining: pricing.Nano(st.Remaining),
 			})
 		}
-		runs = runs[n:]
 	}
 	return out, nil
 }

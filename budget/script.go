@@ -16,7 +16,8 @@ import (
 // script is a Lua script with its name in metrics.
 type script struct {
 	*redisconn.Script
-	name string
+	name  string
+	reads bool // it leaves held and charged amounts unchanged
 }
 
 // scripts are the scripts of a Store; tests replace them with broken ones to see that they notice.
@@ -25,59 +26,50 @@ type scripts struct {
 	extend, renew, peek, count, reset, adjust, export script
 	register, relinquish, seen, refusals, shadowSince script
 	labelValue, runNew, runChange, frees              script
+
+	names []string // of all, for metrics
 }
 
 var loaded = loadAll(lua.Files())
 
 func loadAll(files fs.FS) scripts {
-	load := func(name string) script { return script{lua.LoadFrom(files, name), name} }
-	return scripts{
+	var names []string
+	load := func(name string) script {
+		names = append(names, name)
+		return script{Script: lua.LoadFrom(files, name), name: name}
+	}
+	reads := func(name string) script {
+		sc := load(name)
+		sc.reads = true
+		return sc
+	}
+	all := scripts{
 		hold:   load("hold"),
 		settle: load("settle"),
 		void:   load("void"),
 		expire: load("expire"),
 
 		extend:     load("extend"),
-		renew:      load("renew"),
+		renew:      reads("renew"),
 		register:   load("register"),
 		relinquish: load("relinquish"),
 		seen:       load("seen"),
 		refusals:   load("refusals"),
 
-		shadowSince: load("shadow_since"),
-		labelValue:  load("label_value"),
-		runNew:      load("run_new"),
-		runChange:   load("run_change"),
+		shadowSince: reads("shadow_since"),
+		labelValue:  reads("label_value"),
+		runNew:      reads("run_new"),
+		runChange:   reads("run_change"),
 
-		peek:   load("peek"),
-		frees:  load("frees"),
-		count:  load("count"),
+		peek:   reads("peek"),
+		frees:  reads("frees"),
+		count:  reads("count"),
 		reset:  load("reset"),
 		adjust: load("adjust"),
-		export: load("export"),
+		export: reads("export"),
 	}
-}
-
-// reads reports whether the script leaves held and charged amounts unchanged.
-func (sc script) reads() bool {
-	switch sc.name {
-	case "peek", "frees", "renew", "export", "shadow_since", "count", "label_value", "run_new", "run_change":
-		return true
-	}
-	return false
-}
-
-// names lists the scripts for metrics.
-func (s scripts) names() []string {
-	all := []script{
-		s.hold, s.settle, s.extend, s.void, s.expire, s.renew, s.register, s.relinquish, s.seen, s.peek, s.reset, s.adjust,
-		s.export, s.refusals, s.shadowSince, s.count, s.labelValue, s.runNew, s.runChange, s.frees,
-	}
-	var out []string
-	for _, sc := range all {
-		out = append(out, sc.name)
-	}
-	return out
+	all.names = names
+	return all
 }
 
 // runner sends scripts to the store and reads their replies.
@@ -93,7 +85,7 @@ type runner struct {
 func (r *runner) run(ctx context.Context, sc script, keys []string, args []any) (string, error) {
 	began := time.Now()
 	by := r.money
-	if sc.reads() {
+	if sc.reads {
 		by = r.others
 	}
 	reply, err := sc.Run(ctx, by, keys, args...).Text()
@@ -207,6 +199,27 @@ func (r *runner) ask(
 		return r.run(ctx, sc, keys, args)
 	})
 }
+
+// askEach runs a script on the states of a hold. Its arguments are the time, args, and for each state its kind,
+// its parameters and what more returns.
+func (r *runner) askEach(
+	ctx context.Context, sc script, h *Hold, more func(i int, now time.Time) []any, args ...any,
+) (answer, error) {
+	return r.ask(ctx, sc, func(now time.Time) ([]string, []any, error) {
+		all := append([]any{r.clock.given()}, args...)
+		for i := range h.states {
+			st := &h.states[i]
+			p1, p2, err := st.params(now)
+			if err != nil {
+				return nil, nil, err
+			}
+			all = append(append(all, st.Kind, p1, p2), more(i, now)...)
+		}
+		return h.keys(), all, nil
+	})
+}
+
+func noMore(int, time.Time) []any { return nil }
 
 // askFor sends a request that depends on the time; see askUntil.
 func (r *runner) askFor(

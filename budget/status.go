@@ -38,6 +38,9 @@ type Status struct {
 	Refused     bool // the call did not fit; a Shadow limit reports it and admits the call
 }
 
+// refuses reports whether the limit keeps the call from running.
+func (st Status) refuses() bool { return st.Refused && st.Mode != Shadow }
+
 // ExceededError means that a call does not fit. Nothing was held.
 type ExceededError struct {
 	Binding   Status   // the refusing limit with the longest wait
@@ -138,7 +141,7 @@ func exceeded(limits []Limit, statuses []Status, want Amounts) *ExceededError {
 	e := &ExceededError{Statuses: statuses, Soon: true}
 	found := false
 	for i, s := range statuses {
-		if !s.Refused || s.Mode == Shadow {
+		if !s.refuses() {
 			continue
 		}
 		n := limits[i].Metric.amountOf(want)

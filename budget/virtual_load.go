@@ -5,7 +5,6 @@ import (
 	"context"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
@@ -39,17 +38,7 @@ type loading struct {
 func (s *Store) Load(ctx context.Context, v *Virtual, all []*Standing) ([]Open, error) {
 	var open []Open
 	for _, l := range s.loadings(all) {
-		a, err := s.runner.ask(ctx, s.runner.scripts.frees, func(now time.Time) ([]string, []any, error) {
-			args := []any{s.clock.given()}
-			for _, st := range l.states {
-				p1, p2, err := st.params(now)
-				if err != nil {
-					return nil, nil, err
-				}
-				args = append(args, st.Kind, p1, p2)
-			}
-			return l.keys(), args, nil
-		})
+		a, err := s.runner.askEach(ctx, s.runner.scripts.frees, l.Hold, noMore)
 		if err != nil {
 			return nil, err
 		}

@@ -69,7 +69,8 @@ func (p *Price) Explain(u Usage, t Terms) (Bill, error) {
 	}
 	e, unix := p.entry, p.instant(t).Unix()
 	b := Bill{
-		Row: e.source(c.row, e.periodAt(unix).from), Tier: c.tier, Charge: c.Total(), Assumed: len(e.chargedTiers(nil, t)) > 1,
+		Row: e.source(c.row, e.periodAt(unix).from), Tier: c.tier, Charge: c.Total(),
+		Assumed: len(e.chargedTiers(nil, t)) > 1,
 	}
 	region, minute := canonicalRegion(t.Region), minuteOf(unix)
 	for i, m := range e.mults {

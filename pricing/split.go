@@ -61,7 +61,9 @@ func portions(classes []class, total int64) (taken [6]int64, left int64) {
 		named += c.tokens
 	}
 	if named > total {
-		slices.SortStableFunc(order[:len(classes)], func(a, b int) int { return cmp.Compare(classes[b].rate, classes[a].rate) })
+		slices.SortStableFunc(order[:len(classes)], func(a, b int) int {
+			return cmp.Compare(classes[b].rate, classes[a].rate)
+		})
 	}
 	left = total
 	for _, i := range order[:len(classes)] {

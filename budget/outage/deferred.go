@@ -177,13 +177,10 @@ func (d *Deferred[E, R]) Kept() (records int, bytes int64) {
 
 // replayFrom writes the endings of one journal until the store is found unreachable.
 func (d *Deferred[E, R]) replayFrom(ctx context.Context, j *journal.Journal) error {
-	records := d.ripe(j.Records())
-	for len(records) > 0 {
-		n := min(len(records), flightSize)
-		if err := d.replayFlight(ctx, j, records[:n]); err != nil {
+	for some := range slices.Chunk(d.ripe(j.Records()), flightSize) {
+		if err := d.replayFlight(ctx, j, some); err != nil {
 			return err
 		}
-		records = records[n:]
 	}
 	return nil
 }

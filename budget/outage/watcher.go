@@ -64,9 +64,11 @@ func (w *Watcher[E, R]) Step(ctx context.Context) {
 	t, now := w.Recent, time.Now()
 	found, err := w.Servers(ctx)
 	if err == nil {
-		if w.servers != nil && news(w.servers, found) {
-			w.again = true
-			t.renewed()
+		for id := range found {
+			if w.servers != nil && !w.servers[id] {
+				w.again = true
+				t.renewed()
+			}
 		}
 		w.servers = found
 		w.again = w.Loss.takeFresh(ctx) || w.again
@@ -78,16 +80,6 @@ func (w *Watcher[E, R]) Step(ctx context.Context) {
 	if err == nil && !w.again {
 		t.Forget(t.Until(now, w.Horizon))
 	}
-}
-
-// news reports whether found contains a server that is not known.
-func news(known, found map[string]bool) bool {
-	for id := range found {
-		if !known[id] {
-			return true
-		}
-	}
-	return false
 }
 
 // Servers returns the identities of the store's primaries. They change after a restart or a
@@ -119,7 +111,9 @@ func (w *Watcher[E, R]) identity(ctx context.Context, c redisconn.DB) (string, e
 		}
 		return "", nil
 	}
-	w.readClock(c.Name(), asked, clock.Val())
+	if jump := w.Clocks.Read(c.Name(), asked, time.Now(), clock.Val()); jump != 0 {
+		w.clockJumped(jump)
+	}
 	id, offset, replica, backlog := "", int64(0), int64(-1), false
 	for line := range strings.Lines(server.Val() + "\n" + replication.Val()) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -157,12 +151,10 @@ func (w *Watcher[E, R]) Replay(ctx context.Context) error {
 		return r.At.Before(since) // its tombstone may be gone, and then it looks like a new ending
 	})
 	m.tooOld = m.calls - len(list)
-	for len(list) > 0 {
-		n := min(len(list), flightSize)
-		if err := w.writeAgain(ctx, list[:n], &m); err != nil {
+	for some := range slices.Chunk(list, flightSize) {
+		if err := w.writeAgain(ctx, some, &m); err != nil {
 			return err
 		}
-		list = list[n:]
 	}
 	w.mu.Lock()
 	w.done = time.Now()
@@ -194,13 +186,6 @@ func (w *Watcher[E, R]) writeAgain(ctx context.Context, list []Remembered[E], m 
 		}
 	}
 	return nil
-}
-
-// readClock records the clock of a server and reports a jump.
-func (w *Watcher[E, R]) readClock(server string, asked, there time.Time) {
-	if jump := w.Clocks.Read(server, asked, time.Now(), there); jump != 0 {
-		w.clockJumped(jump)
-	}
 }
 
 func (w *Watcher[E, R]) clockJumped(by time.Duration) {

@@ -50,7 +50,8 @@ func newID(prefix string) string { return prefix + rand.Text() }
 // answerTo generates the answer.
 func (s *Server) answerTo(q *Request, b *Behaviour) (*answer, error) {
 	a := &answer{
-		id: newID("chatcmpl-"), model: cmp.Or(b.Model, q.Model), tier: cmp.Or(b.Tier, q.tier()), created: time.Now().Unix(),
+		id: newID("chatcmpl-"), model: cmp.Or(b.Model, q.Model), tier: cmp.Or(b.Tier, q.tier()),
+		created: time.Now().Unix(),
 	}
 	for i := range q.N {
 		c, err := s.choice(q, b, newRand(s.opts.Seed, q.Model, q.UserText, i))

@@ -57,7 +57,8 @@ func notFound(r *http.Request) *apiError {
 }
 
 func noModel(model string) *apiError {
-	return invalid("", "model_not_found", "The model `%s` does not exist or you do not have access to it.", model).with(http.StatusNotFound)
+	return invalid("", "model_not_found", "The model `%s` does not exist or you do not have access to it.", model).
+		with(http.StatusNotFound)
 }
 
 func badKey(key string) *apiError {

@@ -122,7 +122,8 @@ func (x *exchange) route() error {
 	}
 	if x.r.Method != method {
 		return invalid("", "method_not_supported",
-			"Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)", x.r.Method, path).with(http.StatusMethodNotAllowed)
+			"Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)", x.r.Method, path).
+			with(http.StatusMethodNotAllowed)
 	}
 	return handle(x)
 }
