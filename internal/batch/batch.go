@@ -10,6 +10,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -147,12 +148,7 @@ func (b *Batch) filesOwner() files.Owner {
 
 // Ended returns when the batch ended; zero if it has not.
 func (b *Batch) Ended() time.Time {
-	for _, t := range []time.Time{b.Completed, b.Failed, b.Expired, b.Cancelled} {
-		if !t.IsZero() {
-			return t
-		}
-	}
-	return time.Time{}
+	return cmp.Or(b.Completed, b.Failed, b.Expired, b.Cancelled)
 }
 
 // Request describes a batch to create.
@@ -185,10 +181,7 @@ type Store struct {
 
 // NewStore returns a Store. A nil log means slog.Default().
 func NewStore(rdb redisconn.DB, f *files.Store, log *slog.Logger) *Store {
-	if log == nil {
-		log = slog.Default()
-	}
-	return &Store{rdb: rdb, files: f, tasks: asynqdriver.NewClient(rdb, rdb), log: log}
+	return &Store{rdb: rdb, files: f, tasks: asynqdriver.NewClient(rdb, rdb), log: cmp.Or(log, slog.Default())}
 }
 
 // openKey lists the unfinished batches by the Unix second at which they need attention.
@@ -244,14 +237,6 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 		}
 		return err
 	}
-	metadata, err := json.Marshal(r.Metadata)
-	if err != nil {
-		return fmt.Errorf("batch: metadata: %w", err)
-	}
-	models, err := json.Marshal(r.Models)
-	if err != nil {
-		return fmt.Errorf("batch: models: %w", err)
-	}
 	priority, startBy := "", int64(0)
 	if r.Priority != nil {
 		priority = r.Priority.String()
@@ -259,26 +244,27 @@ func (s *Store) create(ctx context.Context, id string, r Request) error {
 	if !r.StartBy.IsZero() {
 		startBy = r.StartBy.Unix()
 	}
-	header, err := json.Marshal(r.Header)
-	if err != nil {
-		return fmt.Errorf("batch: header: %w", err)
+	args := []any{
+		s.clock, int64(Window / time.Second), int64(recordLife / time.Second),
+		"org", r.Org, "user", r.User, "key", r.Key, "born", r.Born, "user_born", r.UserBorn, "ip", r.IP,
+		"endpoint", string(r.Endpoint), "input", r.File.ID, "output_ttl", int64(r.OutputTTL / time.Second),
+		"priority", priority, "start_by", startBy, "total", r.Total,
 	}
-	labels, err := json.Marshal(r.Labels)
-	if err != nil {
-		return fmt.Errorf("batch: labels: %w", err)
+	for field, value := range map[string]any{
+		"models": r.Models, "metadata": r.Metadata, "labels": r.Labels, "header": r.Header,
+	} {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return fmt.Errorf("batch: %s: %w", field, err)
+		}
+		args = append(args, field, text)
 	}
 	now := time.Now()
 	due := redisconn.Z{Score: float64(now.Add(overdue).Unix()), Member: id}
 	if err := s.rdb.ZAdd(ctx, openKey, due).Err(); err != nil {
 		return fmt.Errorf("batch: create: %w", err)
 	}
-	err = newScript.Run(ctx, s.rdb, []string{recordKey(id)}, s.clock, int64(Window/time.Second),
-		int64(recordLife/time.Second),
-		"org", r.Org, "user", r.User, "key", r.Key, "born", r.Born, "user_born", r.UserBorn, "ip", r.IP,
-		"models", models, "endpoint", string(r.Endpoint), "input", r.File.ID, "metadata", metadata,
-		"labels", labels, "output_ttl", int64(r.OutputTTL/time.Second), "priority", priority, "start_by", startBy,
-		"header", header, "total", r.Total).Err()
-	if err != nil {
+	if err := newScript.Run(ctx, s.rdb, []string{recordKey(id)}, args...).Err(); err != nil {
 		return fmt.Errorf("batch: create: %w", err)
 	}
 	pipe := s.rdb.Pipeline()

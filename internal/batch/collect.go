@@ -107,8 +107,7 @@ func (t *turn) tell(ctx context.Context) error {
 		return nil
 	}
 	st := step{}
-	st.set("seen_ok", strconv.FormatInt(ok, 10))
-	st.set("seen_bad", strconv.FormatInt(bad, 10))
+	st.seen(ok, bad)
 	if err := t.write(ctx, st, InProgress, Cancelling); err != nil {
 		return err
 	}
@@ -153,8 +152,7 @@ func (t *turn) gather(ctx context.Context) error {
 			done = append(done, j)
 		}
 	}
-	st.set("seen_ok", "0")
-	st.set("seen_bad", "0")
+	st.seen(0, 0)
 	if err := t.commitChunk(ctx, &st, c, InProgress, Cancelling); err != nil {
 		return err
 	}

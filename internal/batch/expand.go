@@ -64,12 +64,9 @@ func (t *turn) expand(ctx context.Context) error {
 		return err
 	}
 	if end := page[len(page)-1].end; end.line > t.b.page.line {
-		st := step{}
-		st.set("page", end.String())
-		if err := t.write(ctx, st, InProgress); err != nil {
+		if err := t.reach(ctx, end); err != nil {
 			return err
 		}
-		t.b.page = end
 	}
 	st, put := step{Add: make(map[string]string)}, []int(nil)
 	var failures []result
@@ -106,6 +103,17 @@ func (t *turn) expand(ctx context.Context) error {
 	t.b.next = end
 	t.added(put, st.Add)
 	return nil
+}
+
+// reach writes how far the lines may get that become jobs, or are held, next.
+func (t *turn) reach(ctx context.Context, end position) error {
+	st := step{}
+	st.set("page", end.String())
+	err := t.write(ctx, st, InProgress)
+	if err == nil {
+		t.b.page = end
+	}
+	return err
 }
 
 // added records lines that are jobs now.

@@ -3,6 +3,7 @@ package batch
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 )
 
@@ -139,11 +140,10 @@ func (p *place) queue(ahead bool) {
 	if user.preempt == nil {
 		user.preempt = make(chan struct{}, maxPreempted)
 	}
-	org.waits = org.waits + 1
-	user.waits = user.waits + 1
+	org.waits, user.waits = org.waits+1, user.waits+1
 	p.ready = make(chan struct{})
 	if ahead {
-		user.places = append([]*place{p}, user.places...)
+		user.places = slices.Insert(user.places, 0, p)
 	} else {
 		user.places = append(user.places, p)
 	}
@@ -210,8 +210,7 @@ func (f *fair) grant() {
 		user.places = user.places[1:]
 		f.free--
 		org.waits, user.waits = org.waits-1, user.waits-1
-		org.open = org.open + 1
-		user.open = user.open + 1
+		org.open, user.open = org.open+1, user.open+1
 		p.open = true
 		if f.granted != nil {
 			f.granted(p.org)
@@ -237,8 +236,7 @@ func (p *place) give() {
 	user := org.users[p.user]
 	f.free++
 	f.ended++
-	org.open = org.open - 1
-	user.open = user.open - 1
+	org.open, user.open = org.open-1, user.open-1
 	p.open = false
 	org.since, user.since = f.ended, f.ended
 }
@@ -250,12 +248,9 @@ func (p *place) withdraw() {
 		return
 	}
 	user := org.users[p.user]
-	for i, other := range user.places {
-		if other == p {
-			user.places = append(user.places[:i], user.places[i+1:]...)
-			org.waits, user.waits = org.waits-1, user.waits-1
-			return
-		}
+	if i := slices.Index(user.places, p); i >= 0 {
+		user.places = slices.Delete(user.places, i, i+1)
+		org.waits, user.waits = org.waits-1, user.waits-1
 	}
 }
 

@@ -104,18 +104,14 @@ type filling struct {
 func (pp *providerParts) fill(ctx context.Context) (err error) {
 	last := position{line: pp.turn.b.lastLine}
 	if pp.turn.b.page != last {
-		st := step{}
-		st.set("page", last.String())
-		if err := pp.turn.write(ctx, st, InProgress); err != nil {
+		if err := pp.turn.reach(ctx, last); err != nil {
 			return err
 		}
-		pp.turn.b.page = last
 	}
-	f := &filling{t: pp.turn, p: &part{
-		N: len(pp.turn.b.parts) + 1, Attempt: pp.turn.b.fills, From: pp.turn.b.next,
-		To:    pp.turn.b.next,
-		State: partSealed,
-	}, failures: pp.turn.newChunk()}
+	b := pp.turn.b
+	f := &filling{t: pp.turn, failures: pp.turn.newChunk(), p: &part{
+		N: len(b.parts) + 1, Attempt: b.fills, From: b.next, To: b.next, State: partSealed,
+	}}
 	defer f.abort()
 	f.api, f.unknown = pp.api()
 	f.file = pp.file(ctx, f.p)
@@ -165,21 +161,20 @@ func (f *filling) take(ctx context.Context, page []entry) error {
 		if f.p.Lines >= f.t.r.opts.PartLines || f.p.Bytes+int64(len(e.body)) > partBytes {
 			f.full = true
 		}
+		var refused *wire.Error
+		var err error
+		if !f.full {
+			refused, err = f.line(ctx, e)
+		}
+		if err == nil && refused != nil {
+			err = f.failures.add(ctx, f.t.refusal(e.line, e.customID, refused))
+		}
+		if err != nil {
+			return err
+		}
 		if f.full {
 			f.t.close() // the reader is past the part's end
 			return nil
-		}
-		refused, err := f.line(ctx, e)
-		switch {
-		case err != nil:
-			return err
-		case f.full:
-			f.t.close()
-			return nil
-		case refused != nil:
-			if err := f.failures.add(ctx, f.t.refusal(e.line, e.customID, refused)); err != nil {
-				return err
-			}
 		}
 		f.p.To = e.end
 	}
@@ -300,9 +295,7 @@ func (pp *providerParts) giveBack(ctx context.Context) error {
 			unrun = append(unrun, pp.turn.unrun(e.line, e.customID))
 			if e.line <= pp.turn.b.page.line && e.customID != "" {
 				held = append(held, guard.BatchedEnd{Batched: pp.mine(guard.Batched{
-					ID:      pp.callID(e.customID),
-					Attempt: pp.turn.b.fills,
-					At:      time.Now().Unix(),
+					ID: pp.callID(e.customID), Attempt: pp.turn.b.fills, At: time.Now().Unix(),
 				})})
 			}
 		}

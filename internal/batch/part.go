@@ -120,8 +120,7 @@ func (pp *providerParts) tellParts(st *step) {
 		ok, bad = ok+p.SeenOK, bad+p.SeenBad
 	}
 	if ok != pp.turn.b.seenOK || bad != pp.turn.b.seenBad {
-		st.set("seen_ok", strconv.FormatInt(ok, 10))
-		st.set("seen_bad", strconv.FormatInt(bad, 10))
+		st.seen(ok, bad)
 		pp.turn.b.seenOK, pp.turn.b.seenBad = ok, bad
 	}
 }

@@ -82,9 +82,7 @@ func (pp *providerParts) receive(ctx context.Context, p *part, ending bool) erro
 	if unknown == nil {
 		pp.tidy(ctx, api, p)
 	}
-	p.State = partDone
-	p.SeenOK = 0
-	p.SeenBad = 0
+	p.State, p.SeenOK, p.SeenBad = partDone, 0, 0
 	return pp.writePart(ctx, p)
 }
 
@@ -319,8 +317,7 @@ func (p *part) fault(nth int) *failure {
 	if i < 0 {
 		return &failure{"batch_failed", "The provider rejected the batch that this request was in."}
 	}
-	code := p.Problems[i].Code
-	code = cmp.Or(code, "batch_failed")
+	code := cmp.Or(p.Problems[i].Code, "batch_failed")
 	return &failure{code, "The provider rejected the batch that this request was in: " + p.Problems[i].Message}
 }
 

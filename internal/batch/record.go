@@ -149,6 +149,12 @@ func (s *step) set(field, value string) {
 	s.Set[field] = value
 }
 
+// seen sets how many lines have ended that are not gathered yet.
+func (s *step) seen(ok, bad int64) {
+	s.set("seen_ok", strconv.FormatInt(ok, 10))
+	s.set("seen_bad", strconv.FormatInt(bad, 10))
+}
+
 func (s *step) inc(field string, n int64) {
 	if n == 0 {
 		return

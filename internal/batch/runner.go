@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,27 +52,13 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	for _, d := range []struct {
-		field *int
-		value int
-	}{{&o.MaxLine, 32_000_000}, {&o.InQueue, 1000}, {&o.PartLines, partLines}} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&o.Lease, 15 * time.Second}, {&o.Poll, 30 * time.Second}, {&o.Doubt, 2 * time.Minute},
-	} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
+	o.MaxLine = cmp.Or(o.MaxLine, 32_000_000)
+	o.InQueue = cmp.Or(o.InQueue, 1000)
+	o.PartLines = cmp.Or(o.PartLines, partLines)
+	o.Lease = cmp.Or(o.Lease, 15*time.Second)
+	o.Poll = cmp.Or(o.Poll, 30*time.Second)
+	o.Doubt = cmp.Or(o.Doubt, 2*time.Minute)
+	o.Log = cmp.Or(o.Log, slog.Default())
 	return o
 }
 

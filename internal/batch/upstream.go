@@ -30,9 +30,7 @@ func (pp *providerParts) advance(ctx context.Context, p *part, ending bool) (boo
 		return true, pp.abandon(ctx, p)
 	}
 	if ending && (p.State == partSealed || p.State == partUploaded && p.Asked == 0) {
-		p.State = partEnded
-		p.End = endUnsent
-		p.Again = 0
+		p.State, p.End, p.Again = partEnded, endUnsent, 0
 		return true, pp.writePart(ctx, p)
 	}
 	unsent := p.State == partSealed || p.State == partUploaded
@@ -81,10 +79,8 @@ func (pp *providerParts) upload(ctx context.Context, api providers.Batches, p *p
 	if err != nil {
 		return pp.refusedPart(ctx, p, err)
 	}
-	p.State = partUploaded
-	p.File = id
-	p.Asked = 0
-	p.Again = 0
+	p.State, p.File = partUploaded, id
+	p.Asked, p.Again = 0, 0
 	return pp.writePart(ctx, p)
 }
 
@@ -106,18 +102,14 @@ func (pp *providerParts) refusedPart(ctx context.Context, p *part, err error) er
 		p.State, p.End = partEnded, string(Failed)
 		p.Problems = []dialect.BatchFault{{Code: refused.Code, Message: refused.Message}}
 	}
-	pp.r.log.WarnContext(ctx, "provider refused a part of a batch", "batch", pp.turn.b.ID, "part", p.N, "err",
-		err)
+	pp.r.log.WarnContext(ctx, "provider refused a part of a batch", "batch", pp.turn.b.ID, "part", p.N, "err", err)
 	return pp.writePart(ctx, p)
 }
 
 // busy reports whether the same request may be executed later.
 func busy(refused *providers.APIError) bool {
-	switch refused.Status {
-	case http.StatusTooManyRequests, http.StatusRequestTimeout, wire.StatusOverloaded:
-		return true
-	}
-	return false
+	later := []int{http.StatusTooManyRequests, http.StatusRequestTimeout, wire.StatusOverloaded}
+	return slices.Contains(later, refused.Status)
 }
 
 // cancel requests the end of a batch. A refusal is no error, because the batch may have ended.
@@ -187,13 +179,10 @@ func (pp *providerParts) file(ctx context.Context, p *part) *dialect.BatchFile {
 }
 
 func (pp *providerParts) made(ctx context.Context, p *part, id string) error {
-	p.State = partRunning
-	p.Job = id
-	p.Asked = 0
-	p.Again = 0
+	p.State, p.Job = partRunning, id
+	p.Asked, p.Again = 0, 0
 	pp.r.log.InfoContext(ctx, "part of a batch submitted to the provider", "batch", pp.turn.b.ID, "part", p.N, "lines",
-		p.Lines,
-		"upstream", id)
+		p.Lines, "upstream", id)
 	return pp.writePart(ctx, p)
 }
 
@@ -228,27 +217,19 @@ func (pp *providerParts) poll(ctx context.Context, api providers.Batches, p *par
 // over records how the provider's batch ended. One that failed because the account already
 // has too much enqueued is retried.
 func (pp *providerParts) over(ctx context.Context, p *part, seen *dialect.Batch, ending bool) error {
-	p.State = partEnded
-	p.End = seen.End
-	p.Output = seen.Output
-	p.Errors = seen.Errors
-	p.Whole = seen.Whole
-	p.SeenOK, p.SeenBad = seen.Good, seen.Bad
-	p.Problems = seen.Faults[:min(len(seen.Faults), maxProblems)]
-	crowded := slices.ContainsFunc(p.Problems, func(f dialect.BatchFault) bool {
+	problems := seen.Faults[:min(len(seen.Faults), maxProblems)]
+	crowded := slices.ContainsFunc(problems, func(f dialect.BatchFault) bool {
 		return strings.HasSuffix(f.Code, "limit_exceeded")
 	})
-	if p.End == string(Failed) && crowded && !ending {
-		p.State = partUploaded
-		p.End = ""
-		p.Job = ""
-		p.Problems = nil
-		p.Output = ""
-		p.Errors = ""
-		p.SeenOK = 0
-		p.SeenBad = 0
+	if seen.End == string(Failed) && crowded && !ending {
+		p.State, p.Job = partUploaded, ""
+		p.SeenOK, p.SeenBad = 0, 0
 		p.later(crowdedRest)
+		return pp.writePart(ctx, p)
 	}
+	p.State, p.End, p.Problems = partEnded, seen.End, problems
+	p.Output, p.Errors, p.Whole = seen.Output, seen.Errors, seen.Whole
+	p.SeenOK, p.SeenBad = seen.Good, seen.Bad
 	return pp.writePart(ctx, p)
 }
 
