@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -36,12 +37,7 @@ func prefixes(list ...string) []netip.Prefix {
 }
 
 func within(ip netip.Addr, list []netip.Prefix) bool {
-	for _, p := range list {
-		if p.Contains(ip) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 // public reports whether an address is on the public internet.
@@ -63,8 +59,7 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string {
 	return fmt.Sprintf("webhook: %s resolves to %s, which is not a public address; add it to webhooks.allow_networks "+
-		"to allow it", e.Host,
-		e.Address)
+		"to allow it", e.Host, e.Address)
 }
 
 // dialer connects only to checked addresses. It resolves a name once and dials the address it
@@ -142,11 +137,11 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 		}
 		failed = append(failed, err)
 	}
-	if len(failed) == 0 && refused == nil {
-		return nil, fmt.Errorf("webhook: %s has no address", host)
-	}
-	if len(failed) == 0 {
+	switch {
+	case len(failed) > 0:
+		return nil, errors.Join(failed...)
+	case refused != nil:
 		return nil, refused
 	}
-	return nil, errors.Join(failed...)
+	return nil, fmt.Errorf("webhook: %s has no address", host)
 }

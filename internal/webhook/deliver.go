@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -126,28 +127,27 @@ func (s *Sender) handle(ctx context.Context, payload []byte, failures int) error
 // conclude handles the result of an attempt.
 func (s *Sender) conclude(ctx context.Context, t *target, d *delivery, r result, failures int) error {
 	var refused *RefusedError
-	outcome := "failed"
+	outcome, why := "failed", Reason("")
 	switch {
 	case r.err == nil && r.status/100 == 2:
 		s.metrics.attempts.WithLabelValues("delivered").Inc()
 		s.metrics.took.Observe(max(time.Since(time.Unix(d.Created, 0)).Seconds(), 0))
 		return nil
 	case errors.As(r.err, &refused):
-		outcome = "refused"
+		outcome, why = "refused", Refused
 	case r.status == http.StatusGone:
-		outcome = "gone"
+		outcome, why = "gone", Gone
 	}
 	s.metrics.attempts.WithLabelValues(outcome).Inc()
 	s.log.WarnContext(ctx, "webhook not delivered", "org", d.Org, "event", d.Event, "host", t.url.Host,
 		"attempt", failures+1, "status", r.status, "err", r.err)
-	switch outcome {
-	case "refused":
-		return s.bury(ctx, d, Refused, r, failures+1)
-	case "gone":
+	if why == Gone {
 		if err := s.disable(ctx, d.Org, t); err != nil {
 			return err
 		}
-		return s.bury(ctx, d, Gone, r, failures+1)
+	}
+	if why != "" {
+		return s.bury(ctx, d, why, r, failures+1)
 	}
 	s.pauses.rest(t.key, time.Now().Add(r.retryAfter))
 	return s.later(ctx, d, &again{after: max(s.backoff(failures), r.retryAfter), err: r.problem(), postpone: false},
@@ -168,10 +168,8 @@ func (s *Sender) find(d *delivery) (*target, error) {
 		return s.requested(d.Org, d.URL)
 	}
 	if o := s.org(d.Org); o != nil {
-		for _, t := range o.targets {
-			if t.key == d.Target {
-				return t, nil
-			}
+		if i := slices.IndexFunc(o.targets, func(t *target) bool { return t.key == d.Target }); i >= 0 {
+			return o.targets[i], nil
 		}
 	}
 	return nil, errors.New("the target is no longer configured")

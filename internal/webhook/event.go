@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,20 +62,15 @@ func NewEvent(typ, object string, at time.Time) Event {
 }
 
 func (e Event) validate() error {
-	for _, t := range Types() {
-		if t == e.Type && e.ID != "" && e.Object != "" {
-			return nil
-		}
+	if slices.Contains(Types(), e.Type) && e.ID != "" && e.Object != "" {
+		return nil
 	}
 	return fmt.Errorf("webhook: event %q of %q with id %q", e.Type, e.Object, e.ID)
 }
 
 // body returns the bytes posted to a target, the same at each attempt.
 func (d *delivery) body(t *target) ([]byte, error) {
-	type data struct {
-		ID string `json:"id"`
-	}
-	var about any = data{d.Object}
+	var about any = map[string]string{"id": d.Object}
 	switch {
 	case t.slack:
 		return json.Marshal(map[string]string{"text": escape.Lines(d.Text)})
@@ -107,17 +103,11 @@ func (s *Sender) ResponseNotice(org, response, url string) string {
 }
 
 func (s *Sender) notice(org, kind, object, url string) string {
-	wanted := url != ""
-	for _, t := range Types() {
-		wanted = wanted || (strings.HasPrefix(t, kind) && s.Wants(org, t))
-	}
-	if !wanted {
+	wanted := func(typ string) bool { return strings.HasPrefix(typ, kind) && s.Wants(org, typ) }
+	if url == "" && !slices.ContainsFunc(Types(), wanted) {
 		return ""
 	}
-	text, err := json.Marshal(notice{Object: object, URL: url})
-	if err != nil { // cannot happen for two strings
-		return ""
-	}
+	text, _ := json.Marshal(notice{Object: object, URL: url}) // cannot fail for two strings
 	return string(text)
 }
 

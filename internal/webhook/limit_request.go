@@ -43,7 +43,12 @@ func (s *Sender) raise(ctx context.Context, r tenants.RaiseRequest, e Event) err
 		return err
 	}
 	e.Org, e.Data, e.Text = r.Org, string(text), s.raiseText(&r)
-	if err := s.Send(ctx, r.Org, e); err != nil {
+	return s.sendBoth(ctx, e)
+}
+
+// sendBoth sends an event to the org whose callers caused it, and to the operator.
+func (s *Sender) sendBoth(ctx context.Context, e Event) error {
+	if err := s.Send(ctx, e.Org, e); err != nil {
 		return err
 	}
 	return s.Send(ctx, alert.Everyone, e)

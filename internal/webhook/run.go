@@ -33,8 +33,5 @@ func (s *Sender) RunReached(ctx context.Context, r alert.Run) error {
 	}
 	e.Text = "llmguard: the run " + title + " of user " + r.User + " of org " + r.Org + " has reached its budget: " +
 		r.Use.Spent.Short() + " of " + r.Amount.Short() + " spent. Its calls are refused. Add to it: " + topUp
-	if err := s.Send(ctx, r.Org, e); err != nil {
-		return err
-	}
-	return s.Send(ctx, alert.Everyone, e)
+	return s.sendBoth(ctx, e)
 }

@@ -57,9 +57,7 @@ type Options struct {
 }
 
 func (o *Options) withDefaults() {
-	if o.Resolver == nil {
-		o.Resolver = net.DefaultResolver
-	}
+	o.Resolver = cmp.Or(o.Resolver, net.DefaultResolver)
 	o.Timeout = cmp.Or(o.Timeout, 15*time.Second)
 	o.GiveUp = cmp.Or(o.GiveUp, 72*time.Hour)
 	o.Concurrency = cmp.Or(o.Concurrency, 64)
@@ -236,8 +234,7 @@ func (s *Sender) Send(ctx context.Context, orgID string, e Event) error {
 	}
 	d := delivery{
 		Org: orgID, Event: e.ID, Type: e.Type, Created: e.Created.Unix(), Object: e.Object, Data: json.RawMessage(e.Data),
-		Text:  e.Text,
-		Until: time.Now().Add(s.opts.GiveUp).Unix(),
+		Text: e.Text, Until: time.Now().Add(s.opts.GiveUp).Unix(),
 	}
 	for i, t := range o.targets {
 		if !o.Endpoints[i].wants(e.Type) {
