@@ -51,9 +51,8 @@ func (a *App) settle(ctx context.Context) {
 // store.durability they return once a replica has what was written, which may take half of
 // the deadline.
 func moneyScripts(c config.Store, line *redisconn.Coalescer) (budget.Scripts, func() budget.Flight) {
-	if c.Durability == "async" || c.Durability == "" {
-		return line, func() budget.Flight { return line.Batch() }
+	if c.Durability != "async" && c.Durability != "" {
+		line = line.Acknowledged(c.Deadline/2, c.Durability == "waitaof1")
 	}
-	safe := line.Acknowledged(c.Deadline/2, c.Durability == "waitaof1")
-	return safe, func() budget.Flight { return safe.Batch() }
+	return line, func() budget.Flight { return line.Batch() }
 }

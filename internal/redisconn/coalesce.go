@@ -30,12 +30,18 @@ var errQueued = errors.New("too many scripts wait for redis")
 // as after any lost reply, its script may still be executed. It is safe for concurrent use.
 type Coalescer struct {
 	Scripts // makes commands
-	rdb     DB
-	join    Join
-	single  bool          // one server, or one at a time
-	most    int           // maximum concurrent batches
-	each    time.Duration // what a command adds to slowFlight
-	wait    []any         // command that waits for a replica; nil: none
+	*line
+	safe bool // a replica must acknowledge the writes
+}
+
+// line is the commands that wait, and how they are sent.
+type line struct {
+	rdb    DB
+	join   Join
+	single bool          // one server, or one at a time
+	most   int           // maximum concurrent batches
+	each   time.Duration // what a command adds to slowFlight
+	wait   []any         // command that waits for a replica; nil: none
 
 	mu      sync.Mutex
 	queued  []*queued
@@ -50,13 +56,13 @@ type queued struct {
 	cmds []Reply
 	left bool // part of a batch, now or before; guarded by Coalescer.mu
 	late bool // ctx was done before they were sent
-	safe bool // a replica must acknowledge them
+	safe bool // Coalescer.safe
 	done chan struct{}
 }
 
 // Pipelined returns a Coalescer for a client.
 func Pipelined(rdb DB) *Coalescer {
-	l := &Coalescer{Scripts: rdb, rdb: rdb, most: maxFlights}
+	l := &Coalescer{Scripts: rdb, line: &line{rdb: rdb, most: maxFlights}}
 	if !rdb.Cluster() {
 		l.single = true
 		l.most = singleFlights
@@ -86,41 +92,17 @@ const waitKey = "lg:wait"
 // errUnacknowledged is the error of a command that was executed but not confirmed by a replica.
 var errUnacknowledged = errors.New("no replica acknowledged the write in time")
 
-// Acknowledged runs scripts and returns once a replica has their writes.
-type Acknowledged struct {
-	Scripts // makes commands
-	line    *Coalescer
-}
-
-// Acknowledged returns Scripts that succeed only if a replica has what they wrote
+// Acknowledged returns a Coalescer of the same batches whose scripts succeed only if a replica has what they wrote
 // and everything written before; other errors have their usual meaning. With aof the replica
 // and the primary have it on disk, which requires Redis 7.2. wait limits the waiting time. It
 // does not support clusters, and must be called before the Coalescer is used.
-func (l *Coalescer) Acknowledged(wait time.Duration, aof bool) *Acknowledged {
+func (l *Coalescer) Acknowledged(wait time.Duration, aof bool) *Coalescer {
 	l.wait = []any{"wait", 1, wait.Milliseconds()}
 	if aof {
 		l.wait = []any{"waitaof", 1, 1, wait.Milliseconds()}
 	}
-	return &Acknowledged{l.Scripts, l}
+	return &Coalescer{l.Scripts, l.line, true}
 }
-
-// Eval sends the command with the next batch.
-func (a *Acknowledged) Eval(ctx context.Context, script string, keys []string, args ...any) Reply {
-	return a.line.one(ctx, a.line.command(ctx, "eval", script, keys, args), true)
-}
-
-// EvalSha sends the command with the next batch.
-func (a *Acknowledged) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) Reply {
-	return a.line.one(ctx, a.line.command(ctx, "evalsha", sha1, keys, args), true)
-}
-
-// Process sends the command with the next batch; see Coalescer.Process.
-func (a *Acknowledged) Process(ctx context.Context, cmd Reply) error {
-	return a.line.process(ctx, cmd, true)
-}
-
-// Batch returns an empty Batch.
-func (a *Acknowledged) Batch() *Batch { return &Batch{line: a.line, safe: true} }
 
 // exec sends a pipeline; if safe, it reports whether a replica has its writes.
 func (l *Coalescer) exec(ctx context.Context, pipe Pipe, safe bool) bool {
@@ -141,29 +123,25 @@ func (l *Coalescer) exec(ctx context.Context, pipe Pipe, safe bool) bool {
 
 // Eval sends the command with the next batch.
 func (l *Coalescer) Eval(ctx context.Context, script string, keys []string, args ...any) Reply {
-	return l.one(ctx, l.command(ctx, "eval", script, keys, args), false)
+	return l.one(ctx, l.command(ctx, "eval", script, keys, args))
 }
 
 // EvalSha sends the command with the next batch.
 func (l *Coalescer) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) Reply {
-	return l.one(ctx, l.command(ctx, "evalsha", sha1, keys, args), false)
+	return l.one(ctx, l.command(ctx, "evalsha", sha1, keys, args))
 }
 
 // Process sends the command with the next batch. If it returns an error after ctx is done, the
 // command must not be read, because it may be in progress.
 func (l *Coalescer) Process(ctx context.Context, cmd Reply) error {
-	return l.process(ctx, cmd, false)
-}
-
-func (l *Coalescer) process(ctx context.Context, cmd Reply, safe bool) error {
-	if err := l.send(ctx, []Reply{cmd}, safe); err != nil {
+	if err := l.send(ctx, []Reply{cmd}); err != nil {
 		return err
 	}
 	return cmd.Err()
 }
 
-func (l *Coalescer) one(ctx context.Context, cmd Reply, safe bool) Reply {
-	if err := l.send(ctx, []Reply{cmd}, safe); err != nil {
+func (l *Coalescer) one(ctx context.Context, cmd Reply) Reply {
+	if err := l.send(ctx, []Reply{cmd}); err != nil {
 		// The batch may still be writing to cmd, so the caller must not read it.
 		cmd = l.Command(ctx)
 		cmd.SetErr(err)
@@ -184,11 +162,11 @@ func (l *Coalescer) command(ctx context.Context, name, script string, keys []str
 
 // send executes commands. If it returns an error, they must not be read; otherwise each has its
 // own error.
-func (l *Coalescer) send(ctx context.Context, cmds []Reply, safe bool) error {
+func (l *Coalescer) send(ctx context.Context, cmds []Reply) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	a := &queued{ctx: ctx, cmds: cmds, safe: safe, done: make(chan struct{})}
+	a := &queued{ctx: ctx, cmds: cmds, safe: l.safe, done: make(chan struct{})}
 	l.mu.Lock()
 	if !l.queue(a) {
 		l.mu.Unlock()
@@ -238,19 +216,12 @@ func (l *Coalescer) fly(ctx context.Context) {
 		cmds := present(aboard)
 		acknowledged := l.carry(ctx, cmds, slices.ContainsFunc(aboard, func(a *queued) bool { return a.safe && !a.late }))
 		for _, a := range aboard {
-			if a.safe && !a.late && !acknowledged {
-				a.unacknowledged()
+			for _, cmd := range a.cmds {
+				if a.safe && !a.late && !acknowledged && cmd.Err() == nil {
+					cmd.SetErr(errUnacknowledged)
+				}
 			}
 			close(a.done)
-		}
-	}
-}
-
-// unacknowledged sets the error of the commands that were executed.
-func (a *queued) unacknowledged() {
-	for _, cmd := range a.cmds {
-		if cmd.Err() == nil {
-			cmd.SetErr(errUnacknowledged)
 		}
 	}
 }
@@ -325,7 +296,6 @@ func (l *Coalescer) Batch() *Batch { return &Batch{line: l} }
 type Batch struct {
 	line *Coalescer
 	cmds []Reply
-	safe bool
 }
 
 // Add adds a command, whose reply is available after Exec.
@@ -337,7 +307,7 @@ func (b *Batch) Exec(ctx context.Context) error {
 	if len(b.cmds) == 0 {
 		return nil
 	}
-	err := b.line.send(ctx, b.cmds, b.safe)
+	err := b.line.send(ctx, b.cmds)
 	if errors.Is(err, errQueued) {
 		for _, cmd := range b.cmds {
 			cmd.SetErr(err)

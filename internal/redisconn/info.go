@@ -54,16 +54,11 @@ func reports(ctx context.Context, rdb DB, known []string) map[string]report {
 	if len(out) == 0 {
 		return map[string]report{"unknown": {}}
 	}
-	return firstNodes(out)
-}
-
-// firstNodes keeps the first mostNodes, because every node has its own series.
-func firstNodes(all map[string]report) map[string]report {
-	names := slices.Sorted(maps.Keys(all))
-	for _, name := range names[min(len(names), mostNodes):] {
-		delete(all, name)
+	names := slices.Sorted(maps.Keys(out))
+	for _, name := range names[min(len(names), mostNodes):] { // every node has its own series
+		delete(out, name)
 	}
-	return all
+	return out
 }
 
 // reportOf asks one server. PING is measured last, on an open connection.
@@ -102,16 +97,16 @@ func (f facts) number(name string) (float64, bool) {
 	return n, err == nil && !math.IsNaN(n) && !math.IsInf(n, 0)
 }
 
-// ok returns 1 if a field is "ok", 0 if it is "err".
-func (f facts) ok(name string) (float64, bool) {
-	switch f[name] {
-	case "ok":
+// is returns 1 if a field has the first value, 0 if it has the other.
+func (f facts) is(name, one, zero string) (float64, bool) {
+	if f[name] == one {
 		return 1, true
-	case "err":
-		return 0, true
 	}
-	return 0, false
+	return 0, f[name] == zero
 }
+
+// ok returns 1 if a field is "ok", 0 if it is "err".
+func (f facts) ok(name string) (float64, bool) { return f.is(name, "ok", "err") }
 
 // aof reads a field that means something only with an append-only file.
 func (f facts) aof(read func(string) (float64, bool), name string) (float64, bool) {
@@ -122,15 +117,7 @@ func (f facts) aof(read func(string) (float64, bool), name string) (float64, boo
 }
 
 // primary returns 1 for a primary, 0 for a replica.
-func (f facts) primary() (float64, bool) {
-	switch f["role"] {
-	case "master":
-		return 1, true
-	case "slave":
-		return 0, true
-	}
-	return 0, false
-}
+func (f facts) primary() (float64, bool) { return f.is("role", "master", "slave") }
 
 // keys sums up a number of all databases. Empty databases are not listed.
 func (f facts) keys(name string) (float64, bool) {
