@@ -56,24 +56,11 @@ const (
 
 // String returns the kind's name for logs.
 func (k Kind) String() string {
-	switch k {
-	case Done:
-		return "done"
-	case Fail:
-		return "fail"
-	case Cancel:
-		return "cancel"
-	case Park:
-		return "park"
-	case Requeue:
-		return "requeue"
-	case Retry:
-		return "retry"
-	case Rest:
-		return "rest"
-	default:
-		return "none"
+	names := [...]string{"none", "done", "fail", "cancel", "park", "requeue", "retry", "rest"}
+	if int(k) >= len(names) {
+		return names[0]
 	}
+	return names[k]
 }
 
 // Scope says which jobs a refusal parks.
@@ -188,14 +175,13 @@ func (c *Claim) Output() *Output {
 
 // finish writes the terminal state to Redis.
 func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string) error {
-	text := []byte(nil)
+	var failure []any
 	if v.Error != nil {
-		var err error
-		text, err = json.Marshal(v.Error)
+		text, err := json.Marshal(v.Error)
 		if err != nil {
 			return fmt.Errorf("queue: error of %s: %w", c.id, err)
 		}
-		code = v.Error.Code
+		code, failure = v.Error.Code, []any{"error", text}
 	}
 	dead := state == Failed && c.Job.Class != Batch && (v.Error == nil || v.Error.Status >= 500)
 	args := []any{c.id, c.token, string(state), c.quotaUse(v), flag(dead), "token", c.token}
@@ -205,10 +191,7 @@ func (c *Claim) finish(ctx context.Context, state State, v Verdict, code string)
 	if code != "" {
 		args = append(args, "code", code)
 	}
-	if len(text) > 0 {
-		args = append(args, "error", text)
-	}
-	reply, err := c.p.finishes.do(ctx, c.q, c.p, jobKey(c.p.ID, c.id), args...)
+	reply, err := c.p.finishes.do(ctx, c.q, c.p, jobKey(c.p.ID, c.id), append(args, failure...)...)
 	if err != nil {
 		return err
 	}
@@ -303,19 +286,18 @@ func (c *Claim) conclude(ctx context.Context, v Verdict) error {
 }
 
 func (c *Claim) concludeOnce(ctx context.Context, v Verdict) error {
-	if c.output != nil {
+	switch {
+	case c.output == nil:
+	case v.Kind == Done || c.output.Started():
+		err := c.output.End(ctx, v.Kind == Done, v)
 		switch {
-		case v.Kind == Done || c.output.Started():
-			err := c.output.End(ctx, v.Kind == Done, v)
-			switch {
-			case errors.Is(err, errNotKept) && v.Kind == Done:
-				v.Kind, v.Error = Fail, errNotKept
-			case err != nil && !errors.Is(err, errNotKept):
-				return err
-			}
-		default:
-			c.output.stop()
+		case errors.Is(err, errNotKept) && v.Kind == Done:
+			v.Kind, v.Error = Fail, errNotKept
+		case err != nil && !errors.Is(err, errNotKept):
+			return err
 		}
+	default:
+		c.output.stop()
 	}
 	switch v.Kind {
 	case Done:

@@ -210,10 +210,10 @@ func (cs *contents) kept(ctx context.Context, p *pool, j *Job, body []byte) (tex
 // openBody returns the body for what Redis holds of it.
 func (cs *contents) openBody(ctx context.Context, j *Job, text []byte) ([]byte, error) {
 	r, away, err := cs.refIn(j.Org, bodyKey(j.ID), text)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if away {
+	case away:
 		return cs.getBlob(ctx, bodyBlob(j.ID), r)
 	}
 	return cs.openText(j, text)
@@ -256,19 +256,13 @@ func (s *slowBodies) keep(id string, body []byte) {
 func (s *slowBodies) take(id string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, b := range s.list {
-		if b.id == id {
-			s.list = slices.Delete(s.list, i, i+1)
-			return b.body
-		}
+	i := slices.IndexFunc(s.list, func(b slowBody) bool { return b.id == id })
+	if i < 0 {
+		return nil
 	}
-	return nil
-}
-
-// dropBlob deletes the body of a job that succeeded: first the reference, then the blob.
-func (cs *contents) dropBlob(ctx context.Context, org, id string) {
-	cs.unlinkBodies(ctx, []string{id})
-	cs.removeBlobs(ctx, org, bodyBlob(id))
+	body := s.list[i].body
+	s.list = slices.Delete(s.list, i, i+1)
+	return body
 }
 
 // removeBlobs deletes the blobs of a job whose records are gone, if there are any. The

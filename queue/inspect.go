@@ -64,42 +64,57 @@ func (q *Queue) Waiting(ctx context.Context, poolID string) ([]Waiting, error) {
 // waitingIn adds the flows of one class. Members sort by flow, then by age. Reserved places
 // sort after them, with the prefix ~.
 func (l *lister) waitingIn(ctx context.Context, p *pool, class Class, all []Waiting) ([]Waiting, error) {
-	const page = 1000
-	from := "-"
 	first := len(all)
+	err := l.members(ctx, p, class, redisconn.Between{Min: "-", Max: "(~"}, func(m string) error {
+		w := strings.Fields(m) // org user lane seq id tokens
+		if len(w) != 6 || idCode(w[4]) == "" {
+			return fmt.Errorf("member %q", m)
+		}
+		flow := Flow{Org: w[0], User: w[1]}
+		put, _ := idTime(w[4])
+		if len(all) == first || all[len(all)-1].Flow != flow {
+			all = append(all, Waiting{Flow: flow, Class: class, Oldest: put})
+		}
+		last := &all[len(all)-1]
+		if put.Before(last.Oldest) {
+			last.Oldest = put
+		}
+		tokens, _ := strconv.ParseInt(w[5], 10, 64)
+		last.Jobs, last.Tokens = last.Jobs+1, last.Tokens+tokens
+		switch lanePriority(w[2]) {
+		case quota.High:
+			last.High++
+		case quota.Low:
+			last.Low++
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("queue: waiting jobs: %w", err)
+	}
+	return all, nil
+}
+
+// members calls fn for the waiting jobs of a class in a range.
+func (l *lister) members(
+	ctx context.Context, p *pool, class Class, in redisconn.Between, fn func(member string) error,
+) error {
+	const page = 1000
+	in.Count = page
 	for {
-		members, err := l.rdb.ZRangeByLex(ctx, p.keys[10+int(class)],
-			redisconn.Between{Min: from, Max: "(~", Count: page}).Result()
+		members, err := l.rdb.ZRangeByLex(ctx, p.keys[10+int(class)], in).Result()
 		if err != nil {
-			return nil, fmt.Errorf("queue: waiting jobs: %w", err)
+			return err
 		}
 		for _, m := range members {
-			w := strings.Fields(m) // org user lane seq id tokens
-			if len(w) != 6 || idCode(w[4]) == "" {
-				return nil, fmt.Errorf("queue: waiting job %q", m)
-			}
-			flow := Flow{Org: w[0], User: w[1]}
-			put, _ := idTime(w[4])
-			if len(all) == first || all[len(all)-1].Flow != flow {
-				all = append(all, Waiting{Flow: flow, Class: class, Oldest: put})
-			}
-			last := &all[len(all)-1]
-			if put.Before(last.Oldest) {
-				last.Oldest = put
-			}
-			tokens, _ := strconv.ParseInt(w[5], 10, 64)
-			last.Jobs, last.Tokens = last.Jobs+1, last.Tokens+tokens
-			switch lanePriority(w[2]) {
-			case quota.High:
-				last.High++
-			case quota.Low:
-				last.Low++
+			if err := fn(m); err != nil {
+				return err
 			}
 		}
 		if len(members) < page {
-			return all, nil
+			return nil
 		}
-		from = "(" + members[page-1]
+		in.Min = "(" + members[page-1]
 	}
 }
 

@@ -97,14 +97,7 @@ func (p *pool) read(ctx context.Context, pipe redisconn.Pipe, id string) func() 
 // when the claim does. Either way the job never waits or runs again. Cancel returns the job
 // as it is afterwards; a job that had already ended is unchanged. See Ended.
 func (q *Queue) Cancel(ctx context.Context, org, id string) (*Job, error) {
-	p := q.own.poolOf(ctx, org, id)
-	if p == nil || org == "" {
-		return nil, ErrNotFound
-	}
-	if err := q.endings.cancel(ctx, p, id, "cancelled", org); err != nil {
-		return nil, err
-	}
-	return q.reader.job(ctx, org, id)
+	return q.places.endFor(ctx, org, id, "cancelled")
 }
 
 // Ended waits until a job has ended or ctx is done, and returns its last known state. The

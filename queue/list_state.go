@@ -88,7 +88,13 @@ func (l *lister) openIn(ctx context.Context, p *pool, org string, f Filter) (ref
 	}
 	for class := Interactive; class <= Batch; class++ {
 		for _, mark := range []string{"", "~ "} { // "~ " marks jobs that are not due yet or whose caller is gone
-			refs, err = l.waitingRefs(ctx, p, class, between(mark, org, f.User), refs)
+			err := l.members(ctx, p, class, between(mark, org, f.User), func(m string) error {
+				w := strings.Fields(strings.TrimPrefix(m, "~ ")) // org user lane seq id tokens
+				if len(w) == 6 && idCode(w[4]) != "" {
+					refs = append(refs, jobRef{p, w[4]})
+				}
+				return nil
+			})
 			if err != nil {
 				return nil, err
 			}
@@ -109,30 +115,6 @@ func between(mark, org, user string) redisconn.Between {
 		return redisconn.Between{Min: "[" + mark, Max: "+"}
 	}
 	return redisconn.Between{Min: "-", Max: "(~"}
-}
-
-// waitingRefs adds the waiting jobs of one class within a range of members.
-func (l *lister) waitingRefs(
-	ctx context.Context, p *pool, class Class, in redisconn.Between, refs []jobRef,
-) ([]jobRef, error) {
-	const step = 1000
-	in.Count = step
-	for {
-		members, err := l.rdb.ZRangeByLex(ctx, p.keys[10+int(class)], in).Result()
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range members {
-			if w := strings.Fields(strings.TrimPrefix(m, "~ ")); len(w) == 6 &&
-				idCode(w[4]) != "" { // org user lane seq id tokens
-				refs = append(refs, jobRef{p, w[4]})
-			}
-		}
-		if len(members) < step {
-			return refs, nil
-		}
-		in.Min = "(" + members[step-1]
-	}
 }
 
 // readRefs reads the records in one round trip. A job is nil if it is gone.

@@ -97,10 +97,7 @@ func (en *endings) announceSoon(j *Job) {
 		return
 	}
 	en.settings.pools()[j.Pool].stir()
-	select {
-	case en.ends <- struct{}{}:
-	default:
-	}
+	signal(en.ends)
 }
 
 func (p *pool) endedKeys() []string { return p.keys[22:23] }

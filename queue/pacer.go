@@ -88,9 +88,12 @@ func (pc *pacer) ask(n int) {
 	pc.wake()
 }
 
-func (pc *pacer) wake() {
+func (pc *pacer) wake() { signal(pc.kick) }
+
+// signal sends to a channel unless its buffer is full.
+func signal(to chan<- struct{}) {
 	select {
-	case pc.kick <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }

@@ -110,9 +110,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
+	o.Log = cmp.Or(o.Log, slog.Default())
 	if o.Spool == nil {
 		o.Spool = spool.New(spool.Options{Log: o.Log})
 	}
@@ -133,20 +131,18 @@ func (o Options) withDefaults() Options {
 }
 
 func (o Options) validate() error {
-	if o.MaxAttempts < 0 || o.OrgShare < 0 || o.OrgShare > 100 || o.LocalShare < 0 || o.LocalShare > 100 || o.Burst < 0 ||
-		o.Burst > 1000 || o.MaxOutput < 0 {
+	s := o.Shares
+	switch {
+	case o.MaxAttempts < 0 || o.OrgShare < 0 || o.OrgShare > 100 || o.LocalShare < 0 || o.LocalShare > 100 ||
+		o.Burst < 0 || o.Burst > 1000 || o.MaxOutput < 0:
 		return errors.New("queue: MaxAttempts, OrgShare, Burst or MaxOutput is out of range")
-	}
-	if o.RetryFor < 0 {
+	case o.RetryFor < 0:
 		return errors.New("queue: RetryFor must not be negative")
-	}
-	if o.Lease < 0 || o.Grace < 0 || o.DeadTTL < 0 || o.DeadLetters < 0 {
+	case o.Lease < 0 || o.Grace < 0 || o.DeadTTL < 0 || o.DeadLetters < 0:
 		return errors.New("queue: Lease, Grace, DeadTTL and DeadLetters must not be negative")
-	}
-	if o.FlowShare < 0 || o.FlowShare > 100 {
+	case o.FlowShare < 0 || o.FlowShare > 100:
 		return errors.New("queue: FlowShare is no percentage")
-	}
-	if s := o.Shares; s.Interactive < 0 || s.Async < 0 || s.Batch < 0 || s.Interactive+s.Async+s.Batch > 100 {
+	case s.Interactive < 0 || s.Async < 0 || s.Batch < 0 || s.Interactive+s.Async+s.Batch > 100:
 		return errors.New("queue: Shares are more than the whole quota, or negative")
 	}
 	for who, percent := range o.Weights {

@@ -65,10 +65,8 @@ func (q *Queue) Forget(ctx context.Context, jobs []*Job) error {
 		if !j.State.Terminal() {
 			return errors.New("queue: forget a job that has not ended")
 		}
-		pipe.Unlink(ctx, bodyKey(j.ID))
-		for attempt := 1; attempt <= j.Attempt; attempt++ {
-			pipe.Unlink(ctx, outKey(j.ID, attempt))
-		}
+		keys, _ := ContentKeys(j.ID, j.Attempt)
+		pipe.Unlink(ctx, keys...)
 		pipe.PExpire(ctx, jobKey(j.Pool, j.ID), goneAfter)
 		ids = append(ids, j.ID)
 	}

@@ -31,21 +31,15 @@ func (q *Queue) Erase(ctx context.Context, org, id string) error {
 	}
 	p := q.settings.pools()[j.Pool]
 	pipe := q.rdb.Pipeline()
+	keys, blobs := ContentKeys(id, j.Attempt)
 	pipe.Unlink(ctx, jobKey(p.ID, id))
-	pipe.Unlink(ctx, bodyKey(id))
-	for attempt := 1; attempt <= j.Attempt; attempt++ {
-		pipe.Unlink(ctx, outKey(id, attempt))
-	}
+	pipe.Unlink(ctx, keys...)
 	pipe.ZRem(ctx, p.deadKey(), id)
 	pipe.ZRem(ctx, orgIndex(j.Org), id)
 	pipe.ZRem(ctx, userIndex(j.Org, j.User), id)
 	if err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("queue: erase: %w", err)
 	}
-	names := []string{bodyBlob(id)}
-	for attempt := 1; attempt <= j.Attempt; attempt++ {
-		names = append(names, outBlob(id, attempt))
-	}
-	q.contents.removeBlobs(ctx, org, names...)
+	q.contents.removeBlobs(ctx, org, blobs...)
 	return q.memory.Release(ctx, id)
 }

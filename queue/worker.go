@@ -138,8 +138,9 @@ func (w *Worker) run(ctx context.Context, c *Claim) {
 		return
 	}
 	switch {
-	case c.done && c.away:
-		w.q.contents.dropBlob(end, c.Job.Org, c.id)
+	case c.done && c.away: // the reference first
+		w.q.contents.unlinkBodies(end, []string{c.id})
+		w.q.contents.removeBlobs(end, c.Job.Org, bodyBlob(c.id))
 	case c.done:
 		w.mu.Lock()
 		w.done[c.id] = struct{}{}
@@ -223,23 +224,16 @@ func (w *Worker) renewAll(ctx context.Context) bool {
 			w.q.log.WarnContext(ctx, "claims not renewed, will retry", "pool", p.ID, "err", err)
 		}
 		for i := range letters {
-			claims[i].obey(letters[i])
+			if why := lost[letters[i]]; why != nil {
+				claims[i].cancel(why)
+			}
 		}
 	}
 	return all
 }
 
-// obey acts on lease.lua's letter for a claim.
-func (c *Claim) obey(letter byte) {
-	switch letter {
-	case 'l':
-		c.cancel(ErrLost)
-	case 'c':
-		c.cancel(ErrCancelled)
-	case 'g':
-		c.cancel(ErrCallerGone)
-	}
-}
+// lost is why a run ends, by lease.lua's letters for claims.
+var lost = map[byte]error{'l': ErrLost, 'c': ErrCancelled, 'g': ErrCallerGone}
 
 func (w *Worker) forgetBodies(ctx context.Context) {
 	w.mu.Lock()
@@ -269,15 +263,13 @@ const renewMost = 500
 func (s *scripts) renew(ctx context.Context, p *pool, pairs []any) (string, error) {
 	keys := []string{p.keys[1], p.keys[2], p.keys[3], p.keys[10], p.keys[6]}
 	var letters string
-	for len(pairs) > 0 {
-		n := min(len(pairs), 2*renewMost)
-		args := append([]any{s.opts.Lease.Microseconds()}, pairs[:n]...)
+	for some := range slices.Chunk(pairs, 2*renewMost) {
+		args := append([]any{s.opts.Lease.Microseconds()}, some...)
 		part, err := s.eval(ctx, "lease", leaseScript, keys, args...)
 		if err != nil {
 			return letters, err
 		}
 		letters += part
-		pairs = pairs[n:]
 	}
 	return letters, nil
 }

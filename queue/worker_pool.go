@@ -40,10 +40,7 @@ func (w *Worker) SetConcurrency(byPool map[string]int) {
 	w.mu.Lock()
 	w.most = byPool
 	w.mu.Unlock()
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
+	signal(w.changed)
 }
 
 // handlers returns how many handlers a pool should have; negative leaves it out.

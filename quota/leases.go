@@ -2,6 +2,7 @@ package quota
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -42,14 +43,12 @@ func (q *Quota) renewAll(ctx context.Context) (all bool) {
 	}
 	q.mu.Unlock()
 	for pool, ids := range open {
-		for len(ids) > 0 {
-			n := min(len(ids), renewMost)
-			args := append([]any{q.lease}, ids[:n]...)
+		for some := range slices.Chunk(ids, renewMost) {
+			args := append([]any{q.lease}, some...)
 			if _, err := q.eval(ctx, "grant_lease", renewScript, []string{Key(pool, "slots")}, args...); err != nil {
 				q.log.WarnContext(ctx, "quota grants not renewed", "pool", pool, "err", err)
 				all = false
 			}
-			ids = ids[n:]
 		}
 	}
 	return all

@@ -106,9 +106,7 @@ type pool struct {
 // New returns a Quota on rdb, see package goredis, without pools; Configure sets them. Call Run to renew the leases of
 // grants.
 func New(rdb redisconn.DB, o Options) *Quota {
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
+	o.Log = cmp.Or(o.Log, slog.Default())
 	if o.Scripts == nil {
 		o.Scripts = rdb
 	}
