@@ -1,6 +1,7 @@
 package tenants
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -61,11 +62,9 @@ type Store struct {
 
 // New returns an empty Store; call Load and Run next.
 func New(rdb redisconn.DB, o Options) *Store {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
 	s := &Store{
-		rdb: rdb, log: o.Log, changed: make(chan struct{}, 1), used: map[string]int64{}, lost: map[string]string{},
+		rdb: rdb, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), changed: make(chan struct{}, 1),
+		used: map[string]int64{}, lost: map[string]string{},
 	}
 	s.snapshot.Store(emptySnapshot())
 	return s

@@ -102,31 +102,47 @@ func (x *Export) money(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	days, err := x.Names(ctx, x.Org, "sums:")
+	err := x.days(ctx, "sums:", func(day time.Time) error {
+		list, err := books.Ledger.Rollups(ctx, x.Org, day, day.Add(time.Hour))
+		return lines(x, list, err, "sum", func(r ledger.Rollup) any {
+			return sumRecord{
+				r.Begin.Format(time.DateOnly), r.User, r.Key, r.Provider, r.Endpoint, r.Model, r.Cost, r.Calls, r.Input, r.Cached,
+				r.Written, r.Output, r.Estimated, r.Overrun, r.Adjusted, ledger.Costs(r.Split),
+			}
+		})
+	})
 	if err != nil {
 		return err
 	}
-	for _, text := range days {
+	return books.Ledger.Audit(ctx, x.Org, none, none, func(r ledger.AuditRecord) error { return x.line("correction", r) })
+}
+
+// days calls fn for the days that follow prefix in the names of the org's keys.
+func (x *Export) days(ctx context.Context, prefix string, fn func(day time.Time) error) error {
+	return x.each(ctx, prefix, func(text string) error {
 		day, err := time.Parse("20060102", text)
 		if err != nil {
 			return err
 		}
-		list, err := books.Ledger.Rollups(ctx, x.Org, day, day.Add(time.Hour))
-		if err != nil {
-			return err
-		}
-		for _, r := range list {
-			s := sumRecord{
-				r.Begin.Format(time.DateOnly), r.User, r.Key, r.Provider, r.Endpoint, r.Model, r.Cost, r.Calls, r.Input, r.Cached,
-				r.Written,
-				r.Output, r.Estimated, r.Overrun, r.Adjusted, ledger.Costs(r.Split),
-			}
-			if err := x.line("sum", s); err != nil {
-				return err
-			}
-		}
+		return fn(day)
+	})
+}
+
+// each calls fn for what follows prefix in the names of the org's keys.
+func (x *Export) each(ctx context.Context, prefix string, fn func(text string) error) error {
+	all, err := x.Names(ctx, x.Org, prefix)
+	for i := 0; i < len(all) && err == nil; i++ {
+		err = fn(all[i])
 	}
-	return books.Ledger.Audit(ctx, x.Org, none, none, func(r ledger.AuditRecord) error { return x.line("correction", r) })
+	return err
+}
+
+// lines writes a line for each element of a list, which has been read with err.
+func lines[T any](x *Export, list []T, err error, kind string, record func(T) any) error {
+	for i := 0; i < len(list) && err == nil; i++ {
+		err = x.line(kind, record(list[i]))
+	}
+	return err
 }
 
 // refusalRecord counts the calls of a key that were refused or waited for a cause.
@@ -142,36 +158,23 @@ type refusalRecord struct {
 
 // refusals writes the counts and the recorded calls, without what is known of spend caps that orgs share.
 func (x *Export) refusals(ctx context.Context) error {
-	days, err := x.Names(ctx, x.Org, "refusals:")
+	books := x.Budget.Refusals
+	err := x.days(ctx, "refusals:", func(day time.Time) error {
+		list, err := books.List(ctx, x.Org, day, day.Add(24*time.Hour))
+		return lines(x, list, err, "refusal", func(r budget.Refused) any {
+			return refusalRecord{r.Begin, r.Hour, r.User, r.Key, r.Cause.Public(), r.Refused, r.Waited}
+		})
+	})
 	if err != nil {
 		return err
 	}
-	books := x.Budget.Refusals
-	for _, text := range days {
-		day, err := time.Parse("20060102", text)
-		if err != nil {
-			return err
-		}
-		list, err := books.List(ctx, x.Org, day, day.Add(24*time.Hour))
-		if err != nil {
-			return err
-		}
-		for _, r := range list {
-			line := refusalRecord{r.Begin, r.Hour, r.User, r.Key, r.Cause.Public(), r.Refused, r.Waited}
-			if err := x.line("refusal", line); err != nil {
-				return err
-			}
-		}
-	}
 	calls, err := books.Calls(ctx, x.Org, budget.RefusalFilter{To: time.Now().Add(time.Hour)}, math.MaxInt)
-	for i := 0; i < len(calls) && err == nil; i++ {
-		c := calls[i]
+	return lines(x, calls, err, "refused_call", func(c budget.RefusedCall) any {
 		if c.Cause.Kind() == budget.CauseCap {
 			c.Cause, c.Metric, c.Needed, c.Left = budget.Cause(c.Cause.Public()), "", 0, 0
 		}
-		err = x.line("refused_call", c)
-	}
-	return err
+		return c
+	})
 }
 
 // jobs writes the jobs, except the jobs of batches, which are in the batches' files.
@@ -182,18 +185,11 @@ func (x *Export) jobs(ctx context.Context) error {
 	}
 	for after := ""; ; {
 		page, err := q.List(ctx, x.Org, queue.Filter{}, after, 1000)
-		if err != nil {
+		err = lines(x, page.Jobs, err, "job", x.Job)
+		if err != nil || !page.More {
 			return err
 		}
-		for _, j := range page.Jobs {
-			if err := x.line("job", x.Job(j)); err != nil {
-				return err
-			}
-		}
 		after = page.Next
-		if !page.More {
-			return nil
-		}
 	}
 }
 
@@ -218,43 +214,25 @@ type batchRecord struct {
 }
 
 func (x *Export) batches(ctx context.Context) error {
-	users, err := x.Names(ctx, x.Org, "batches:")
-	if err != nil {
-		return err
-	}
-	if len(users) > 0 && x.Batches == nil {
-		return ErrNoBatches
-	}
-	for _, user := range users {
-		if err := x.batchesOf(ctx, user); err != nil {
-			return err
+	return x.each(ctx, "batches:", func(user string) error {
+		if x.Batches == nil {
+			return ErrNoBatches
 		}
-	}
-	return nil
-}
-
-func (x *Export) batchesOf(ctx context.Context, user string) error {
-	for after := ""; ; {
-		page, more, err := x.Batches.List(ctx, x.Org, user, after, 100)
-		if err != nil {
-			return err
-		}
-		for _, b := range page {
-			after = b.ID
-			succeeded, unsuccessful := b.Done()
-			err := x.line("batch", batchRecord{
-				b.ID, b.User, b.Key, string(b.Endpoint), b.Model, b.Status, b.Input, b.Output, b.Errors, b.Metadata,
-				b.Created.UTC(),
-				moment(b.Ended()), b.Total, succeeded, unsuccessful, b.Charged,
+		for after := ""; ; {
+			page, more, err := x.Batches.List(ctx, x.Org, user, after, 100)
+			err = lines(x, page, err, "batch", func(b *batch.Batch) any {
+				after = b.ID
+				succeeded, unsuccessful := b.Done()
+				return batchRecord{
+					b.ID, b.User, b.Key, string(b.Endpoint), b.Model, b.Status, b.Input, b.Output, b.Errors, b.Metadata,
+					b.Created.UTC(), moment(b.Ended()), b.Total, succeeded, unsuccessful, b.Charged,
+				}
 			})
-			if err != nil {
+			if err != nil || !more || len(page) == 0 {
 				return err
 			}
 		}
-		if !more || len(page) == 0 {
-			return nil
-		}
-	}
+	})
 }
 
 // fileRecord is a file without its content.
@@ -269,55 +247,31 @@ type fileRecord struct {
 }
 
 func (x *Export) files(ctx context.Context) error {
-	users, err := x.Names(ctx, x.Org, "files:")
-	if err != nil {
-		return err
-	}
-	for _, user := range users {
-		if err := x.filesOf(ctx, user); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (x *Export) filesOf(ctx context.Context, user string) error {
-	for after := ""; ; {
-		page, more, err := x.Files.List(ctx, files.Owner{Org: x.Org, User: user},
-			files.Filter{After: after, Limit: 500, Oldest: true})
-		if err != nil {
-			return err
-		}
-		for _, f := range page {
-			after = f.ID
-			if err := x.line("file", fileRecord{
-				f.ID, f.User, f.Name, f.Purpose, f.Bytes, f.Created.UTC(),
-				f.Expires.UTC(),
-			}); err != nil {
+	return x.each(ctx, "files:", func(user string) error {
+		for after := ""; ; {
+			page, more, err := x.Files.List(ctx, files.Owner{Org: x.Org, User: user},
+				files.Filter{After: after, Limit: 500, Oldest: true})
+			err = lines(x, page, err, "file", func(f *files.File) any {
+				after = f.ID
+				return fileRecord{f.ID, f.User, f.Name, f.Purpose, f.Bytes, f.Created.UTC(), f.Expires.UTC()}
+			})
+			if err != nil || !more {
 				return err
 			}
 		}
-		if !more {
-			return nil
-		}
-	}
+	})
 }
 
 func (x *Export) audit(ctx context.Context) error {
 	f := tenants.AuditFilter{Org: x.Org}
 	for {
 		entries, more, err := x.Tenants.Audit(ctx, f, 1000)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if err := x.line("audit", e); err != nil {
-				return err
-			}
+		err = lines(x, entries, err, "audit", func(e tenants.AuditEntry) any {
 			f.After = e.ID
-		}
-		if !more || len(entries) == 0 {
-			return nil
+			return e
+		})
+		if err != nil || !more || len(entries) == 0 {
+			return err
 		}
 	}
 }

@@ -17,31 +17,23 @@ const scanStep = 1000
 // scan calls fn for each page of keys that match a pattern, on every node. A key may occur
 // twice.
 func scan(ctx context.Context, rdb redisconn.DB, match string, fn func(keys []string) error) error {
-	one := func(ctx context.Context, node redisconn.DB) error {
-		var cursor uint64
-		for {
-			keys, next, err := node.Scan(ctx, cursor, match, scanStep).Result()
-			if err != nil {
-				return fmt.Errorf("orgdata: look for %s: %w", match, err)
-			}
-			if len(keys) > 0 {
-				if err := fn(keys); err != nil {
-					return err
-				}
-			}
-			cursor = next
-			if cursor == 0 {
-				return nil
-			}
-		}
-	}
 	nodes, err := redisconn.Primaries(ctx, rdb)
 	if err != nil {
 		return fmt.Errorf("orgdata: look for %s: %w", match, err)
 	}
-	for _, c := range nodes { // one at a time, because fn need not be safe for concurrent use
-		if err := one(ctx, c); err != nil {
-			return err
+	for _, node := range nodes { // one at a time, because fn need not be safe for concurrent use
+		for cursor, more := uint64(0), true; more; more = cursor != 0 {
+			var keys []string
+			keys, cursor, err = node.Scan(ctx, cursor, match, scanStep).Result()
+			if err != nil {
+				return fmt.Errorf("orgdata: look for %s: %w", match, err)
+			}
+			if len(keys) == 0 {
+				continue
+			}
+			if err := fn(keys); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -86,17 +78,6 @@ func NamesOf(ctx context.Context, rdb redisconn.DB, org, prefix string) ([]strin
 // shared reports whether a key with an org's hash tag is not the org's: pool ids have the same
 // form, and some lists shared by all orgs have a tag that could be an org id.
 func shared(org, name string) bool {
-	switch org {
-	case "files":
-		if name == "due" {
-			return true
-		}
-	case "batches":
-		if name == "open" {
-			return true
-		}
-	case "calib":
-		return true
-	}
-	return queue.PoolKey(name)
+	lists := org == "files" && name == "due" || org == "batches" && name == "open" || org == "calib"
+	return lists || queue.PoolKey(name)
 }

@@ -90,36 +90,30 @@ func (p *Purge) Look(ctx context.Context) (found Found, err error) {
 	}
 	found.Records = len(p.records())
 	open := 0
-	err = p.jobs(ctx, func(_ string, h job) error {
-		found.Jobs++
-		if !h.state.Terminal() {
+	count := func(total *int, ended bool) error {
+		*total++
+		if !ended {
 			open++
 		}
 		return nil
-	})
+	}
+	err = p.jobs(ctx, func(_ string, j job) error { return count(&found.Jobs, j.state.Terminal()) })
 	if err == nil && open > 0 {
 		err = fmt.Errorf("%d jobs of org %s are waiting or running: %w", open, p.Org, ErrOpen)
 	}
 	if err != nil {
 		return found, err
 	}
-	err = p.batches(ctx, func(_ string, status batch.Status) error {
-		found.Batches++
-		if !status.Terminal() {
-			open++
-		}
-		return nil
-	})
+	err = p.batches(ctx, func(_ string, s batch.Status) error { return count(&found.Batches, s.Terminal()) })
 	if err == nil && open > 0 {
 		err = fmt.Errorf("%d batches of org %s have not finished: %w", open, p.Org, ErrOpen)
 	}
-	if err != nil {
-		return found, err
+	if err == nil {
+		err = p.files(ctx, func(string) error { return count(&found.Files, true) })
 	}
-	if err := p.files(ctx, func(string) error { found.Files++; return nil }); err != nil {
-		return found, err
+	if err == nil {
+		err = p.own(ctx, func(keys []string) error { found.Keys += len(keys); return nil })
 	}
-	err = p.own(ctx, func(keys []string) error { found.Keys += len(keys); return nil })
 	return found, err
 }
 
@@ -141,7 +135,7 @@ func (p *Purge) Run(ctx context.Context, entry tenants.AuditEntry, found Found) 
 	if err := p.removeRecords(ctx, entry); err != nil {
 		return err
 	}
-	return p.note(ctx, entry, "org.purge", plan, p.orgRecord()...)
+	return p.note(ctx, entry, "org.purge", plan, tenants.Ref{Kind: tenants.KindOrg, Org: p.Org, ID: p.Org})
 }
 
 // note writes an audit entry and deletes records in the same write.
@@ -152,11 +146,7 @@ func (p *Purge) note(ctx context.Context, entry tenants.AuditEntry, action strin
 	if err != nil {
 		return fmt.Errorf("orgdata: %w", err)
 	}
-	entry.At = time.Now().UTC()
-	entry.Action = action
-	entry.Org = p.Org
-	entry.Target = p.Org
-	entry.After = text
+	entry.At, entry.Action, entry.Org, entry.Target, entry.After = time.Now().UTC(), action, p.Org, p.Org, text
 	changes := make([]tenants.Change, 0, len(refs))
 	for _, ref := range refs {
 		var record map[string]any

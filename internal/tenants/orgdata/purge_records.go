@@ -17,10 +17,6 @@ func (p *Purge) records() []tenants.Ref {
 	return slices.Concat(refs, now.RaiseRefs(p.Org), now.Brakes[p.Org].Refs(p.Org))
 }
 
-func (p *Purge) orgRecord() []tenants.Ref {
-	return []tenants.Ref{{Kind: tenants.KindOrg, Org: p.Org, ID: p.Org}}
-}
-
 // atOnce is how many records one write deletes.
 const atOnce = 500
 

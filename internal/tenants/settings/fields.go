@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,14 +34,22 @@ type Field struct {
 	off, simple bool   // it is a section that can be off; its JSON form is the value itself
 }
 
+// onceFor remembers what a function returned for a type.
+func onceFor[T any](seen *sync.Map, t reflect.Type, of func(reflect.Type) T) T {
+	if known, ok := seen.Load(t); ok {
+		return known.(T)
+	}
+	made := of(t)
+	seen.Store(t, made)
+	return made
+}
+
 var fieldCache sync.Map // reflect.Type -> []Field
 
 // FieldsOf returns the fields of a section in the order of the struct.
-func FieldsOf(t reflect.Type) []Field {
-	if cached, ok := fieldCache.Load(t); ok {
-		return cached.([]Field)
-	}
-	var out []Field
+func FieldsOf(t reflect.Type) []Field { return onceFor(&fieldCache, t, readFields) }
+
+func readFields(t reflect.Type) (out []Field) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, opts, _ := strings.Cut(f.Tag.Get("yaml"), ",")
@@ -60,7 +69,6 @@ func FieldsOf(t reflect.Type) []Field {
 		one.off, one.simple = f.Type.Implements(reflect.TypeFor[switched]()), f.Type.PkgPath() == "" && simple(f.Type)
 		out = append(out, one)
 	}
-	fieldCache.Store(t, out)
 	return out
 }
 
@@ -68,17 +76,9 @@ var runtimeCache sync.Map // reflect.Type -> []Field
 
 // RuntimeFields returns the fields of a section that administrators can change.
 func RuntimeFields(t reflect.Type) []Field {
-	if cached, ok := runtimeCache.Load(t); ok {
-		return cached.([]Field)
-	}
-	var out []Field
-	for _, f := range FieldsOf(t) {
-		if f.Runtime {
-			out = append(out, f)
-		}
-	}
-	runtimeCache.Store(t, out)
-	return out
+	return onceFor(&runtimeCache, t, func(t reflect.Type) []Field {
+		return slices.DeleteFunc(slices.Clone(FieldsOf(t)), func(f Field) bool { return !f.Runtime })
+	})
 }
 
 // simple reports whether a type is a bool, an integer or a text without a JSON form of its own.
@@ -120,17 +120,15 @@ var plains, sections sync.Map
 func plain(t reflect.Type) reflect.Type {
 	switch {
 	case IsSection(t):
-		if made, ok := plains.Load(t); ok {
-			return made.(reflect.Type)
-		}
-		var list []reflect.StructField
-		for _, f := range RuntimeFields(t) {
-			list = append(list, member(t, f, reflect.PointerTo(plain(f.Type))))
-		}
-		made := reflect.StructOf(list)
-		plains.Store(t, made)
-		sections.Store(made, t)
-		return made
+		return onceFor(&plains, t, func(t reflect.Type) reflect.Type {
+			var list []reflect.StructField
+			for _, f := range RuntimeFields(t) {
+				list = append(list, member(t, f, reflect.PointerTo(plain(f.Type))))
+			}
+			made := reflect.StructOf(list)
+			sections.Store(made, t)
+			return made
+		})
 	case t.Kind() == reflect.Slice:
 		return reflect.SliceOf(plain(t.Elem()))
 	case t.PkgPath() == "", t == reflect.TypeFor[time.Time](): // bool, int, int64, string and maps of strings

@@ -144,10 +144,9 @@ func Merged[V ~[]byte](v any, patch map[string]V) ([]byte, error) {
 var shapes sync.Map // reflect.Type -> reflect.Type
 
 // shape returns a struct type whose members are those of t, with pointers to plain types in place of Fields, to decode.
-func shape(t reflect.Type) reflect.Type {
-	if made, ok := shapes.Load(t); ok {
-		return made.(reflect.Type)
-	}
+func shape(t reflect.Type) reflect.Type { return onceFor(&shapes, t, makeShape) }
+
+func makeShape(t reflect.Type) reflect.Type {
 	var list []reflect.StructField
 	for _, one := range slotsOf(t) {
 		if one.section == nil {
@@ -161,9 +160,7 @@ func shape(t reflect.Type) reflect.Type {
 	for i := range list {
 		list[i].Name = "F" + strconv.Itoa(i)
 	}
-	made := reflect.StructOf(list)
-	shapes.Store(t, made)
-	return made
+	return reflect.StructOf(list)
 }
 
 // inner is shape for the structs inside a member.
@@ -190,11 +187,9 @@ type slot struct {
 var slots sync.Map // reflect.Type -> []slot
 
 // slotsOf returns the members of a struct, with those of embedded structs.
-func slotsOf(t reflect.Type) []slot {
-	if cached, ok := slots.Load(t); ok {
-		return cached.([]slot)
-	}
-	var out []slot
+func slotsOf(t reflect.Type) []slot { return onceFor(&slots, t, readSlots) }
+
+func readSlots(t reflect.Type) (out []slot) {
 	for _, f := range reflect.VisibleFields(t) {
 		if !f.Anonymous && f.IsExported() && f.Tag.Get("json") != "-" {
 			name, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -205,7 +200,6 @@ func slotsOf(t reflect.Type) []slot {
 			})
 		}
 	}
-	slots.Store(t, out)
 	return out
 }
 
