@@ -29,14 +29,6 @@ func (s Shape) zone() string {
 	return s.Location.String()
 }
 
-func (s Shape) validateCalendar() error {
-	p, _, err := s.period()
-	if err == nil && s.Kind == Calendar && p.every > 0 {
-		return fmt.Errorf("unknown calendar period %q", s.Calendar)
-	}
-	return err
-}
-
 // periodText names the periods of a Calendar or Fixed shape, for parsePeriod. It is a part of the
 // limit's key in Redis.
 func (s Shape) periodText() string {

@@ -37,25 +37,15 @@ type Expiry struct {
 	horizon time.Duration // Options.Horizon
 }
 
-// orphan is a registered place that is overdue: no running process has checked its leases.
-type orphan struct {
-	place string
-	score float64
-}
-
-// orphans lists the places of the registry that are due.
-func (x *Expiry) orphans(ctx context.Context) ([]orphan, error) {
+// orphans lists the places of the registry that are overdue: no running process has checked their leases.
+func (x *Expiry) orphans(ctx context.Context) ([]redisconn.Z, error) {
 	found, err := x.rdb.ZRangeByScoreWithScores(ctx, Registry, redisconn.Between{
 		Min: "-inf", Max: strconv.FormatInt(x.clock.now().UnixMilli(), 10), Count: sweepBatch,
 	}).Result()
 	if err != nil {
 		return nil, storeError("sweep", err)
 	}
-	out := make([]orphan, len(found))
-	for i, z := range found {
-		out[i] = orphan{z.Member, z.Score}
-	}
-	return out, nil
+	return found, nil
 }
 
 // sweepDue is one round of Run: it sweeps the places that this process tracks, and those that no
@@ -239,12 +229,12 @@ func (x *Expiry) expireOne(ctx context.Context, h *Hold, leaseEnd int64) (bool, 
 
 // sweepOrphan sweeps a registered place, then removes it from the registry or records when its next
 // lease ends, unless it was announced again in the meantime.
-func (x *Expiry) sweepOrphan(ctx context.Context, o orphan) error {
-	if _, err := x.sweep(ctx, o.place, x.leases.blind); err != nil {
+func (x *Expiry) sweepOrphan(ctx context.Context, o redisconn.Z) error {
+	if _, err := x.sweep(ctx, o.Member, x.leases.blind); err != nil {
 		return err
 	}
 	x.leases.mu.Lock()
-	due, next := x.leases.in(o.place).due, ""
+	due, next := x.leases.in(o.Member).due, ""
 	x.leases.mu.Unlock()
 	if due > 0 && due <= x.clock.now().UnixMicro() {
 		return nil // not judged yet
@@ -253,7 +243,7 @@ func (x *Expiry) sweepOrphan(ctx context.Context, o orphan) error {
 		next = strconv.FormatInt(time.UnixMicro(due).UnixMilli(), 10)
 	}
 	_, err := x.runner.run(ctx, x.runner.scripts.relinquish, []string{Registry},
-		[]any{o.place, strconv.FormatFloat(o.score, 'f', -1, 64), next})
+		[]any{o.Member, strconv.FormatFloat(o.Score, 'f', -1, 64), next})
 	return err
 }
 

@@ -171,7 +171,11 @@ func (s Shape) validate() error {
 		}
 		return inRange("refill time", s.Per, time.Microsecond, maxPer)
 	case Fixed, Calendar:
-		return s.validateCalendar()
+		p, _, err := s.period()
+		if err == nil && s.Kind == Calendar && p.every > 0 {
+			return fmt.Errorf("unknown calendar period %q", s.Calendar)
+		}
+		return err
 	case Once:
 		if s.Until.IsZero() {
 			return fmt.Errorf("an amount for once needs the time until which it can be used")

@@ -43,8 +43,8 @@ func (s *Store) openHoldsIn(ctx context.Context, place string, most int, out *[]
 			return ledger.ErrEnough
 		}
 		h, ok := decodeRecord(place, id, record)
-		n := numbersOf(strings.SplitN(record, "|", 2)[0]) // at, cost, expected, tokens, expected
-		if ok && len(n) >= 4 {
+		n, err := integers(strings.SplitN(record, "|", 2)[0]) // at, cost, expected, tokens, expected
+		if ok && err == nil && len(n) >= 4 {
 			*out = append(*out, OpenHold{h.Call, Amounts{Cost: pricing.Nano(n[1]), Tokens: n[3]}})
 		}
 		return nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -84,8 +83,8 @@ func (s *SharedHolds) open(ctx context.Context, place, id string) (*Hold, error)
 		return nil, storeError("read hold", err)
 	}
 	h, ok := decodeRecord(place, id, text)
-	n := numbersOf(strings.SplitN(text, "|", 2)[0]) // at, cost, expected, tokens, expected
-	if !ok || len(n) != 5 {
+	n, err := integers(strings.SplitN(text, "|", 2)[0]) // at, cost, expected, tokens, expected
+	if !ok || err != nil || len(n) != 5 {
 		return nil, fmt.Errorf("budget: the record of hold %s is not understood", id)
 	}
 	h.At = time.UnixMicro(n[0])
@@ -169,10 +168,11 @@ func (s *SharedHolds) Outcome(ctx context.Context, c ledger.Call) (Outcome, erro
 		return Outcome{}, storeError("read outcome", err)
 	}
 	kind, rest, _ := strings.Cut(text, ",")
-	n := numbersOf(strings.SplitN(rest, "|", 2)[0])
+	n, err := integers(strings.SplitN(rest, "|", 2)[0])
 	switch {
 	case kind == "V":
 		return Outcome{How: EndedVoided}, nil
+	case err != nil:
 	case kind == "S" && len(n) == 3:
 		return Outcome{EndedSettled, pricing.Nano(n[0]), pricing.Nano(n[1]), time.UnixMicro(n[2]), nil}, nil
 	case kind == "X" && len(n) == 3: // charged, most, at
@@ -188,17 +188,4 @@ func (s *SharedHolds) Outcome(ctx context.Context, c ledger.Call) (Outcome, erro
 		}
 	}
 	return Outcome{}, fmt.Errorf("budget: the outcome %.40q of call %s is not understood", text, c.ID)
-}
-
-// numbersOf parses integers separated by commas; nil if one is not an integer.
-func numbersOf(text string) []int64 {
-	var out []int64
-	for part := range strings.SplitSeq(text, ",") {
-		n, err := strconv.ParseInt(part, 10, 64)
-		if err != nil {
-			return nil
-		}
-		out = append(out, n)
-	}
-	return out
 }
