@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // ImagePrice is the price of one picture of a size and quality: a separate price (Each), or a
@@ -162,25 +163,19 @@ func (i ImagePrice) value() string {
 
 // yaml formats the price as YAML.
 func (i ImagePrice) yaml() string {
-	out := ""
-	add := func(key, value string) {
-		if out != "" {
-			out += ", "
-		}
-		out += key + ": " + value
-	}
+	var fields []string
 	if i.Size != "" {
-		add("size", text(i.Size))
+		fields = append(fields, "size: "+text(i.Size))
 	}
 	if i.Quality != "" {
-		add("quality", text(i.Quality))
+		fields = append(fields, "quality: "+text(i.Quality))
 	}
 	if i.Each.Given {
-		add("each", formatDecimal(int64(i.Each.Pico), feeDigits))
+		fields = append(fields, "each: "+i.value())
 	} else {
-		add("tokens", strconv.FormatInt(i.Tokens, 10))
+		fields = append(fields, "tokens: "+strconv.FormatInt(i.Tokens, 10))
 	}
-	return "{" + out + "}"
+	return "{" + strings.Join(fields, ", ") + "}"
 }
 
 func images(list []imageYAML) []ImagePrice {

@@ -44,10 +44,7 @@ type plainMessage struct {
 	Annotations []string   `json:"annotations"`
 }
 
-var _ = post("/v1/chat/completions", answerChat)
-
-// answerChat answers POST /v1/chat/completions.
-func answerChat(x *exchange) error { return generate(x, x.q.chat) }
+var _ = post("/v1/chat/completions", func(x *exchange) error { return generate(x, x.q.chat) })
 
 // generate serves an endpoint that generates text.
 func generate(x *exchange, read func() error) error {
@@ -92,19 +89,21 @@ func answerPlain(x *exchange, a *answer) {
 	switch x.r.URL.Path {
 	case "/v1/responses":
 		answerPlainResponse(x, a)
-		return
 	case "/v1/completions":
 		answerPlainText(x, a)
-		return
 	case "/v1/messages":
 		answerPlainMessage(x, a)
-		return
+	default:
+		answerPlainChat(x, a)
 	}
+}
+
+func answerPlainChat(x *exchange, a *answer) {
 	body := a.frame("chat.completion")
 	body.Usage = x.usage(chatUsage(a.usage))
-	choices := make([]plainChoice, len(a.choices))
+	var choices []plainChoice
 	for i, c := range a.choices {
-		choices[i] = plainChoice{Index: i, Message: c.message(), Finish: c.finish}
+		choices = append(choices, plainChoice{Index: i, Message: c.message(), Finish: c.finish})
 	}
 	body.Choices = choices
 	x.finish(encode(body))

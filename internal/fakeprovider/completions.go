@@ -9,12 +9,9 @@ import (
 )
 
 var (
-	_ = post("/v1/completions", answerCompletions)
+	_ = post("/v1/completions", func(x *exchange) error { return generate(x, x.q.textFields) })
 	_ = post("/v1/moderations", answerModerations)
 )
-
-// answerCompletions answers POST /v1/completions.
-func answerCompletions(x *exchange) error { return generate(x, x.q.textFields) }
 
 // textFields reads the fields of a legacy completion request. Each prompt gets n choices.
 func (q *Request) textFields() error {

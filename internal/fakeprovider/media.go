@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -125,10 +126,7 @@ func answerPictures(x *exchange) error {
 	}
 	used.Completion *= n
 	x.used(used)
-	data := make([]map[string]string, n)
-	for i := range data {
-		data[i] = map[string]string{"b64_json": picture}
-	}
+	data := slices.Repeat([]map[string]string{{"b64_json": picture}}, x.q.N)
 	body := map[string]any{
 		"created": time.Now().Unix(), "data": data, "size": c.size, "quality": c.quality,
 		"background": "opaque", "output_format": "png",

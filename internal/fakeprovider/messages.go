@@ -22,14 +22,9 @@ func anthropic(r *http.Request) bool {
 }
 
 var (
-	_ = post("/v1/messages", answerMessages)
+	_ = post("/v1/messages", func(x *exchange) error { return generate(x, x.q.readClaude(x.s, messageMembers)) })
 	_ = post("/v1/messages/count_tokens", countMessageTokens)
 )
-
-// answerMessages answers POST /v1/messages.
-func answerMessages(x *exchange) error {
-	return generate(x, x.q.readClaude(x.s, messageMembers))
-}
 
 // countMessageTokens answers POST /v1/messages/count_tokens. It is free, and not counted against
 // the quota.

@@ -39,7 +39,7 @@ func routeResponses(x *exchange) (method string, handle handler) {
 	id, verb, _ := strings.Cut(rest, "/")
 	switch {
 	case rest == "":
-		return http.MethodPost, answerResponses
+		return http.MethodPost, func(x *exchange) error { return generate(x, x.q.responses(x.s)) }
 	case rest == "compact":
 		return http.MethodPost, compactResponse
 	case rest == "input_tokens":
@@ -55,9 +55,6 @@ func routeResponses(x *exchange) (method string, handle handler) {
 	}
 	return http.MethodGet, withResponse(id, func(x *exchange, r *response) { x.finish(r.body) })
 }
-
-// answerResponses answers POST /v1/responses.
-func answerResponses(x *exchange) error { return generate(x, x.q.responses(x.s)) }
 
 // responses returns a function that reads the request's fields.
 func (q *Request) responses(s *Server) func() error {

@@ -77,12 +77,11 @@ func (p *properties) UnmarshalJSON(b []byte) error {
 }
 
 func (p properties) get(name string) *schema {
-	for _, prop := range p {
-		if prop.name == name {
-			return prop.schema
-		}
+	i := slices.IndexFunc(p, func(one property) bool { return one.name == name })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return p[i].schema
 }
 
 // instance generates a compact JSON value that satisfies the schema. It ignores patterns,
