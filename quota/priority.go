@@ -1,6 +1,9 @@
 package quota
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Priority orders the calls of an org: it decides who gets scarce quota, and whose turn is next in the
 // queue. The zero value is Normal.
@@ -15,25 +18,11 @@ const (
 
 // String returns high, normal or low.
 func (p Priority) String() string {
-	switch {
-	case p > Normal:
-		return "high"
-	case p < Normal:
-		return "low"
-	}
-	return "normal"
+	return [...]string{"low", "normal", "high"}[cmp.Compare(p, Normal)+1]
 }
 
 // Mark returns how the scripts name a priority: h, l, or nothing for Normal.
-func (p Priority) Mark() string {
-	switch {
-	case p > Normal:
-		return "h"
-	case p < Normal:
-		return "l"
-	}
-	return ""
-}
+func (p Priority) Mark() string { return [...]string{"l", "", "h"}[cmp.Compare(p, Normal)+1] }
 
 // ParsePriority is the inverse of String.
 func ParsePriority(text string) (Priority, error) {

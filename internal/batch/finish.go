@@ -95,9 +95,7 @@ func (t *turn) toFinish(ctx context.Context, ending bool) error {
 	if err := t.write(ctx, st, t.b.Status); err != nil {
 		return err
 	}
-	t.b.ending = end
-	t.b.planOutput = output
-	t.b.planErrs = errs
+	t.b.ending, t.b.planOutput, t.b.planErrs = end, output, errs
 	return nil
 }
 
@@ -129,9 +127,9 @@ func (t *turn) finish(ctx context.Context) error {
 		return err
 	}
 	stamps := map[Status]string{Completed: stampCompleted, Expired: stampExpired, Cancelled: stampCancelled}
-	st := step{Status: t.b.ending, Stamp: []string{stamps[t.b.ending]}}
-	st.set("output", t.b.planOutput)
-	st.set("errors", t.b.planErrs)
+	st := step{Status: t.b.ending, Stamp: []string{stamps[t.b.ending]}, Set: map[string]string{
+		"output": t.b.planOutput, "errors": t.b.planErrs,
+	}}
 	if err := t.write(ctx, st, Finalizing, Cancelling); err != nil {
 		return err
 	}

@@ -265,10 +265,8 @@ func (f *filling) seal(ctx context.Context) error {
 	if err := t.commitChunk(ctx, &st, f.failures, InProgress); err != nil {
 		return err
 	}
-	t.b.next = f.p.To
-	t.b.page = f.p.To
-	t.b.fills = t.b.fills + 1
-	t.b.fillAgain = again
+	t.b.next, t.b.page = f.p.To, f.p.To
+	t.b.fills, t.b.fillAgain = t.b.fills+1, again
 	if f.p.Lines > 0 {
 		t.b.parts = append(t.b.parts, f.p)
 	}
@@ -317,10 +315,8 @@ func (pp *providerParts) giveBack(ctx context.Context) error {
 
 // mine fills in what is the same for all lines of the batch.
 func (pp *providerParts) mine(b guard.Batched) guard.Batched {
-	b.Provider = pp.turn.b.provider
-	b.Model = pp.turn.b.Model
-	b.Upstream = pp.turn.b.upstream
-	b.Endpoint = pp.turn.b.Endpoint
+	of := pp.turn.b
+	b.Provider, b.Model, b.Upstream, b.Endpoint = of.provider, of.Model, of.upstream, of.Endpoint
 	return b
 }
 

@@ -207,8 +207,7 @@ func (v *validation) fail(ctx context.Context, problems []Problem) error {
 	if err != nil {
 		return err
 	}
-	st := step{Status: Failed, Stamp: []string{stampFailed}}
-	st.set("problems", string(text))
+	st := step{Status: Failed, Stamp: []string{stampFailed}, Set: map[string]string{"problems": string(text)}}
 	if err := v.turn.write(ctx, st, Validating); err != nil {
 		return err
 	}
@@ -226,12 +225,10 @@ func (v *validation) begin(ctx context.Context, c *check) error {
 		c.add(0, problem("insufficient_quota", "", short.text))
 		return v.fail(ctx, c.problems)
 	}
-	st := step{Status: InProgress, Stamp: []string{stampStarted}}
-	st.set("model", c.model)
-	st.set("pool", c.pool)
-	st.set("total", strconv.FormatInt(c.lines, 10))
-	st.set("last_line", strconv.Itoa(c.last))
-	st.set("estimate", strconv.FormatInt(int64(c.most), 10))
+	st := step{Status: InProgress, Stamp: []string{stampStarted}, Set: map[string]string{
+		"model": c.model, "pool": c.pool, "total": strconv.FormatInt(c.lines, 10), "last_line": strconv.Itoa(c.last),
+		"estimate": strconv.FormatInt(int64(c.most), 10),
+	}}
 	if c.caller.Batched {
 		st.set("provider", c.target.Provider.ID)
 		st.set("upstream", c.target.Model)
@@ -246,12 +243,11 @@ func (v *validation) begin(ctx context.Context, c *check) error {
 	if err := v.turn.write(ctx, st, Validating); err != nil {
 		return err
 	}
-	v.turn.b.Model = c.model
-	v.turn.b.Total = c.lines
-	v.turn.b.Estimate = int64(c.most)
-	v.turn.b.lastLine, v.turn.b.pool = c.last, c.pool
+	b := v.turn.b
+	b.Model, b.Total, b.Estimate = c.model, c.lines, int64(c.most)
+	b.lastLine, b.pool = c.last, c.pool
 	if c.caller.Batched {
-		v.turn.b.provider, v.turn.b.upstream = c.target.Provider.ID, c.target.Model
+		b.provider, b.upstream = c.target.Provider.ID, c.target.Model
 	}
 	return nil
 }

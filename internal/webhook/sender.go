@@ -172,14 +172,7 @@ func (s *Sender) SetOrgs(orgs map[string]Org) error {
 func (s *Sender) org(id string) *org { return (*s.orgs.Load())[id] }
 
 // Configured reports whether any org has targets.
-func (s *Sender) Configured() bool {
-	for _, o := range *s.orgs.Load() {
-		if len(o.targets)+len(o.Hosts) > 0 {
-			return true
-		}
-	}
-	return false
-}
+func (s *Sender) Configured() bool { return len(s.Orgs()) > 0 }
 
 // Wants reports whether an endpoint of the org receives events of a type.
 func (s *Sender) Wants(orgID, typ string) bool {

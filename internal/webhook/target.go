@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -132,14 +133,12 @@ func (s *Sender) requested(org, text string) (*target, error) {
 // covers reports whether an entry of Org.Hosts allows a URL.
 func covers(entry string, u *url.URL) bool {
 	entry = strings.ToLower(entry)
+	usual := map[string]string{"https": "443", "http": "80"}[u.Scheme]
 	host, port, err := net.SplitHostPort(entry)
 	if err != nil {
-		host, port = strings.Trim(entry, "[]"), map[string]string{"https": "443", "http": "80"}[u.Scheme]
+		host, port = strings.Trim(entry, "[]"), usual
 	}
-	has := u.Port()
-	if has == "" {
-		has = map[string]string{"https": "443", "http": "80"}[u.Scheme]
-	}
+	has := cmp.Or(u.Port(), usual)
 	name := strings.ToLower(u.Hostname())
 	if domain, ok := strings.CutPrefix(host, "*"); ok {
 		return has == port && strings.HasPrefix(domain, ".") && strings.HasSuffix(name, domain) && len(name) > len(domain)
