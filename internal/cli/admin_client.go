@@ -281,6 +281,25 @@ func (a *adminClient) ask(ctx context.Context, method, path string, body, out an
 	return decodeAnswer(resp.Body, out)
 }
 
+// get fetches what the API has at a path.
+func get[T any](ctx context.Context, a *adminClient, path string) (T, error) {
+	var answer T
+	err := a.ask(ctx, http.MethodGet, path, nil, &answer)
+	return answer, err
+}
+
+// lists is a list of the API, or a page of one.
+type lists[T any] struct {
+	Data    []T  `json:"data"`
+	HasMore bool `json:"has_more"`
+}
+
+// list fetches the lines of a list of the API.
+func list[T any](ctx context.Context, a *adminClient, path string) ([]T, error) {
+	answer, err := get[lists[T]](ctx, a, path)
+	return answer.Data, err
+}
+
 // decodeAnswer reads an answer into out, unless it is nil.
 func decodeAnswer(body io.Reader, out any) error {
 	text, err := io.ReadAll(io.LimitReader(body, 64<<20))

@@ -47,11 +47,8 @@ func (o *operated) audit(c *cobra.Command, a *adminClient, limit int) ([]tenants
 			most = min(most, limit-len(out))
 		}
 		o.values["limit"] = strconv.Itoa(most)
-		var page struct {
-			Data    []tenants.AuditEntry `json:"data"`
-			HasMore bool                 `json:"has_more"`
-		}
-		if err := a.ask(c.Context(), o.op.Method, o.path(), nil, &page); err != nil {
+		page, err := get[lists[tenants.AuditEntry]](c.Context(), a, o.path())
+		if err != nil {
 			return nil, err
 		}
 		out = append(out, page.Data...)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 	"github.com/spf13/cobra"
 
+	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/escape"
 	"github.com/llmguard/llmguard/internal/figures"
 )
@@ -32,20 +34,12 @@ func batchCommand() *cobra.Command {
 		Long: "Uses OpenAI's Batch API of a running llmguard, as the user who owns the API key.\n" +
 			"The address and the key come from --url and --key, or OPENAI_BASE_URL and OPENAI_API_KEY.",
 	}
-	c.PersistentFlags().StringVar(&f.url, "url", envOr("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),
-		"base URL of llmguard, with /v1")
+	urlFlag(c.PersistentFlags(), &f.url)
 	c.PersistentFlags().StringVar(&f.key, "key", "", "API key (default: OPENAI_API_KEY)")
 	caFlag(c.PersistentFlags(), &f.caFile)
 	c.AddCommand(batchSubmitCommand(&f), batchStatusCommand(&f), batchFetchCommand(&f), batchCancelCommand(&f),
 		batchListCommand(&f), batchEstimateCommand())
 	return c
-}
-
-func envOr(name, def string) string {
-	if v := os.Getenv(name); v != "" {
-		return v
-	}
-	return def
 }
 
 // batches is a Batch API client.
@@ -55,10 +49,7 @@ type batches struct {
 }
 
 func (f *batchFlags) open() (*batches, error) {
-	key := f.key
-	if key == "" {
-		key = os.Getenv("OPENAI_API_KEY")
-	}
+	key := cmp.Or(f.key, os.Getenv("OPENAI_API_KEY"))
 	if key == "" {
 		return nil, errors.New("no API key: set OPENAI_API_KEY or --key")
 	}
@@ -85,13 +76,8 @@ type cost struct {
 type costTap struct {
 	client *http.Client
 	last   struct {
-		Cost   cost `json:"llmguard"`
-		Errors *struct {
-			Data []struct {
-				Code, Message string
-				Line          *int
-			} `json:"data"`
-		} `json:"errors"`
+		Cost   cost                  `json:"llmguard"`
+		Errors *lists[batch.Problem] `json:"errors"`
 	}
 }
 
@@ -179,11 +165,7 @@ func (b *batches) describe(w io.Writer, batch openai.Batch, cost cost) {
 	}
 	if problems := b.tap.last.Errors; problems != nil {
 		for _, p := range problems.Data {
-			where := ""
-			if p.Line != nil {
-				where = fmt.Sprintf("line %d: ", *p.Line)
-			}
-			line("problem", where+p.Message+" ("+p.Code+")")
+			line("problem", problemText(p))
 		}
 	}
 	_ = facts(w, pairs...)

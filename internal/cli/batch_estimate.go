@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"reflect"
 
 	"github.com/spf13/cobra"
@@ -62,15 +61,11 @@ func (f *estimateFlags) run(ctx context.Context, stdin io.Reader, path string, s
 	if err != nil {
 		return err
 	}
-	file := stdin
-	if path != "-" {
-		open, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer open.Close()
-		file = open
+	_, file, err := opened(path, stdin)
+	if err != nil {
+		return err
 	}
+	defer file.Close()
 	q, err := batch.Estimate(file, *o)
 	if err != nil {
 		return err
@@ -115,11 +110,7 @@ func (f *estimateFlags) quoting(ctx context.Context, stderr io.Writer) (*batch.Q
 // judge lists the problems and returns the command's error.
 func (f *estimateFlags) judge(q *batch.Quote, bound pricing.Nano, stderr io.Writer) error {
 	for _, p := range q.Problems {
-		where := ""
-		if p.Line != nil {
-			where = fmt.Sprintf("line %d: ", *p.Line)
-		}
-		fmt.Fprintln(stderr, where+escape.Text(p.Message)+" ("+p.Code+")")
+		fmt.Fprintln(stderr, escape.Text(problemText(p)))
 	}
 	if len(q.Models) > 1 {
 		fmt.Fprintf(stderr, "a batch takes one model; split the file into %d, one per model\n", len(q.Models))
@@ -131,6 +122,14 @@ func (f *estimateFlags) judge(q *batch.Quote, bound pricing.Nano, stderr io.Writ
 		return fmt.Errorf("the file can cost %s, more than --max %s", q.Total.Most, bound)
 	}
 	return nil
+}
+
+func problemText(p batch.Problem) string {
+	text := p.Message + " (" + p.Code + ")"
+	if p.Line != nil {
+		text = fmt.Sprintf("line %d: %s", *p.Line, text)
+	}
+	return text
 }
 
 // quotedModel is one model of the machine-readable output.

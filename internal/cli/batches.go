@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"net/http"
 	"reflect"
 
 	"github.com/spf13/cobra"
@@ -15,14 +14,13 @@ import (
 func cancelBatches(c *cobra.Command, o *operated, a *adminClient) error {
 	out := []admin.BatchLine{}
 	for _, id := range o.args {
-		var b admin.BatchLine
-		err := a.ask(c.Context(), http.MethodGet, pathOf("batches", id), nil, &b)
+		b, err := get[admin.BatchLine](c.Context(), a, pathOf("batches", id))
 		if err == nil {
 			o.values["org"], o.values["user"], o.values["batch"] = b.Org, b.User, id
 			_, err = o.ask(c, a)
 		}
 		if err == nil {
-			err = a.ask(c.Context(), http.MethodGet, pathOf("batches", id), nil, &b)
+			b, err = get[admin.BatchLine](c.Context(), a, pathOf("batches", id))
 		}
 		if err != nil {
 			return fmt.Errorf("batch %s: %w", escape.Text(id), err)

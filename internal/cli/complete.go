@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -72,15 +71,10 @@ func completeIDs(kind string) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		defer a.close()
-		var l struct {
-			Data []map[string]any `json:"data"`
-		}
-		path := strings.Replace(of.path, "%s", url.PathEscape(org), 1)
-		if err := a.ask(c.Context(), http.MethodGet, path, nil, &l); err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
+		// Without an answer there is nothing to suggest.
+		lines, _ := list[map[string]any](c.Context(), a, strings.Replace(of.path, "%s", url.PathEscape(org), 1))
 		var out []string
-		for _, one := range l.Data {
+		for _, one := range lines {
 			if id, _ := one[of.member].(string); id != "" && !slices.Contains(out, id) {
 				out = append(out, id)
 			}

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
@@ -51,10 +50,7 @@ func reloadConfig(c *cobra.Command, o *operated, a *adminClient) error {
 		return err
 	}
 	done := answer.(*admin.Reloaded)
-	return render(c.OutOrStdout(), o.output, done, func(w io.Writer) error {
-		_, err := fmt.Fprintln(w, reloadText(done))
-		return err
-	})
+	return o.say(c, done, reloadText(done))
 }
 
 // reloadText says what a reload changed.
@@ -71,9 +67,7 @@ func reloadText(done *admin.Reloaded) string {
 
 // reloadAll prints what a reload changed in each process, and fails if it failed in one.
 func reloadAll(c *cobra.Command, o *operated, a *adminClient) error {
-	var answer struct {
-		Data []tenants.ReloadedProcess `json:"data"`
-	}
+	var answer lists[tenants.ReloadedProcess]
 	if err := a.ask(c.Context(), http.MethodPost, "/config/reload/all", nil, &answer); err != nil {
 		return err
 	}
@@ -81,7 +75,7 @@ func reloadAll(c *cobra.Command, o *operated, a *adminClient) error {
 		return errors.New("no process is running with this Redis and key prefix")
 	}
 	failed := 0
-	var text strings.Builder
+	var lines []string
 	for _, p := range answer.Data {
 		result := "not reloaded: " + p.Error
 		if p.Result != nil {
@@ -89,13 +83,9 @@ func reloadAll(c *cobra.Command, o *operated, a *adminClient) error {
 		} else {
 			failed++
 		}
-		fmt.Fprintf(&text, "%s: %s\n", p.Process, result)
+		lines = append(lines, p.Process+": "+result)
 	}
-	err := render(c.OutOrStdout(), o.output, answer.Data, func(w io.Writer) error {
-		_, err := io.WriteString(w, text.String())
-		return err
-	})
-	if err != nil {
+	if err := o.say(c, answer.Data, strings.Join(lines, "\n")); err != nil {
 		return err
 	}
 	if failed > 0 {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -141,10 +142,7 @@ func (all *contexts) write() error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return intoFile(path, func(w io.Writer) error {
-		_, err := w.Write(text)
-		return err
-	})
+	return intoFile(path, copyOf(bytes.NewReader(text)))
 }
 
 func (all *contexts) find(name string) (*reached, error) {

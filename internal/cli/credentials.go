@@ -9,9 +9,5 @@ func setCredential(c *cobra.Command, o *operated, a *adminClient) error {
 		return err
 	}
 	o.sent["secret"] = secret
-	answer, err := o.ask(c, a)
-	if err != nil {
-		return err
-	}
-	return o.show(c, answer)
+	return o.submit(c, a)
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"os"
 	"reflect"
 	"strings"
 	"time"
@@ -20,17 +18,11 @@ import (
 // readDeclaredFile reads the orgs of a file. It refuses any other section of a configuration,
 // so that a user does not assume it was applied.
 func readDeclaredFile(path string, stdin io.Reader) ([]map[string]any, error) {
-	name, in := path, stdin
-	if path == "-" {
-		name = "standard input"
-	} else {
-		file, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		in = file
+	name, in, err := opened(path, stdin)
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, 64<<20))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -110,17 +102,17 @@ func configExportCommand() *cobra.Command {
 		Example: "  llmguard config export --out orgs.yaml\n  llmguard config export --org acme",
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		l, err := f.open(c.Context())
+		l, err := f.open(c.Context(), false)
 		if err != nil {
 			return err
 		}
-		defer l.Close()
+		defer l.close()
 		var all struct {
 			Orgs []json.RawMessage `json:"orgs"`
 		}
 		for _, org := range l.orgs {
-			var one json.RawMessage
-			if err := l.ask(c.Context(), http.MethodGet, pathOf("orgs", org, "declaration"), nil, &one); err != nil {
+			one, err := get[json.RawMessage](c.Context(), l.adminClient, pathOf("orgs", org, "declaration"))
+			if err != nil {
 				return err
 			}
 			all.Orgs = append(all.Orgs, one)

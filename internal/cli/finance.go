@@ -88,11 +88,11 @@ func (f *financeFlags) export(c *cobra.Command, what string, q url.Values, forma
 	}
 	q.Set("month", f.month)
 	q.Set("format", f.format)
-	l, err := f.openDeleted(c.Context())
+	l, err := f.open(c.Context(), true)
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer l.close()
 	into, err := f.destination(c, len(l.orgs))
 	if err != nil {
 		return err

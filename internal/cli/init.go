@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -203,10 +204,7 @@ func starters(getenv func(string) (string, bool)) (chosen []starter, missing boo
 // force.
 func create(path string, data []byte, force bool) error {
 	if force {
-		return intoFile(path, func(w io.Writer) error {
-			_, err := w.Write(data)
-			return err
-		})
+		return intoFile(path, copyOf(bytes.NewReader(data)))
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

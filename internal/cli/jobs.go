@@ -19,14 +19,8 @@ import (
 	"github.com/llmguard/llmguard/queue"
 )
 
-// jobList is the API's list of jobs.
-type jobList struct {
-	Data    []jobLine `json:"data"`
-	HasMore bool      `json:"has_more"`
-}
-
-func (a *adminClient) job(ctx context.Context, id, org string) (l jobLine, err error) {
-	return l, a.ask(ctx, http.MethodGet, pathOf("jobs", id)+"?"+query("org", org), nil, &l)
+func (a *adminClient) job(ctx context.Context, id, org string) (jobLine, error) {
+	return get[jobLine](ctx, a, pathOf("jobs", id)+"?"+query("org", org))
 }
 
 // order returns the body of a request that changes something.

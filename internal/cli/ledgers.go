@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -23,18 +22,8 @@ type ledgers struct {
 	filter string // of entries, in the language of the API
 }
 
-// Close closes the client.
-func (l *ledgers) Close() { l.close() }
-
-// open returns the ledgers of the orgs named by --org, or of all orgs.
-func (f *usageFlags) open(ctx context.Context) (*ledgers, error) { return f.openAt(ctx, false) }
-
-// openDeleted is open with deleted orgs, whose ledgers remain.
-func (f *usageFlags) openDeleted(ctx context.Context) (*ledgers, error) {
-	return f.openAt(ctx, true)
-}
-
-func (f *usageFlags) openAt(ctx context.Context, deleted bool) (*ledgers, error) {
+// open returns the ledgers of the orgs named by --org, or of all orgs; with deleted ones, whose ledgers remain.
+func (f *usageFlags) open(ctx context.Context, deleted bool) (*ledgers, error) {
 	api, err := f.adminFlags.open(ctx)
 	if err != nil {
 		return nil, err
@@ -49,20 +38,20 @@ func (f *usageFlags) openAt(ctx context.Context, deleted bool) (*ledgers, error)
 
 // pickOrgs returns the orgs of a comma-separated list, or all orgs if it is empty; with deleted ones, whose ledgers
 // remain.
-func (a *adminClient) pickOrgs(ctx context.Context, list string, deleted bool) ([]string, error) {
+func (a *adminClient) pickOrgs(ctx context.Context, names string, deleted bool) ([]string, error) {
 	path := "/orgs"
 	if deleted {
 		path += "?deleted=true"
 	}
-	var l struct{ Data []struct{ ID string } }
-	if err := a.ask(ctx, http.MethodGet, path, nil, &l); err != nil {
+	orgs, err := list[admin.Org](ctx, a, path)
+	if err != nil {
 		return nil, err
 	}
-	known := make([]string, len(l.Data))
-	for i, o := range l.Data {
-		known[i] = o.ID
+	known := make([]string, len(orgs))
+	for i := range orgs {
+		known[i] = orgs[i].ID
 	}
-	return pickOrgs(known, list)
+	return pickOrgs(known, names)
 }
 
 // pickOrgs returns the orgs of a comma-separated list, or all orgs if it is empty.
@@ -109,12 +98,17 @@ func filtered(q url.Values, text string) url.Values {
 	return q
 }
 
-// Entries calls fn with the org's ledger entries in [from, to), oldest first.
-func (l *ledgers) Entries(ctx context.Context, org string, from, to time.Time, fn func(ledger.Entry) error) error {
-	return l.entries(ctx, org, filtered(timed(url.Values{}, from, to), l.filter), fn)
+// Entries calls fn with the ledger entries of each org in [from, to), oldest first.
+func (l *ledgers) Entries(ctx context.Context, from, to time.Time, fn func(ledger.Entry) error) error {
+	for _, org := range l.orgs {
+		if err := l.entries(ctx, org, filtered(timed(url.Values{}, from, to), l.filter), fn); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// Recent is Entries, newest first.
+// Recent calls fn with the entries of an org, newest first.
 func (l *ledgers) Recent(ctx context.Context, org string, from, to time.Time, fn func(ledger.Entry) error) error {
 	return l.entries(ctx, org, filtered(timed(url.Values{"order": {"newest"}}, from, to), l.filter), fn)
 }
@@ -131,12 +125,8 @@ func (l *ledgers) entries(ctx context.Context, org string, q url.Values, fn func
 
 // Refusals returns what the org's limits refused in [from, to), by hour.
 func (l *ledgers) Refusals(ctx context.Context, org string, from, to time.Time) ([]admin.Refusal, error) {
-	var list struct {
-		Data []admin.Refusal `json:"data"`
-	}
 	q := timed(url.Values{"org": {org}, "by": {"hour"}}, from, to)
-	err := l.ask(ctx, http.MethodGet, "/refusals?"+q.Encode(), nil, &list)
-	return list.Data, err
+	return list[admin.Refusal](ctx, l.adminClient, "/refusals?"+q.Encode())
 }
 
 // usage fetches what an org spent in [from, to), in requests of at most ledger.MostDays.
@@ -151,8 +141,8 @@ func (l *ledgers) usage(ctx context.Context, org string, r *report, add func(*ad
 			q.Set("from", from.Format(time.DateOnly))
 			q.Set("to", end.Add(-time.Nanosecond).Format(time.DateOnly))
 		}
-		var u admin.Usage
-		if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "usage")+"?"+q.Encode(), nil, &u); err != nil {
+		u, err := get[admin.Usage](ctx, l.adminClient, pathOf("orgs", org, "usage")+"?"+q.Encode())
+		if err != nil {
 			return err
 		}
 		add(&u)

@@ -20,27 +20,24 @@ import (
 
 // getLimits shows one limit of the list, or all. Where none applies, it names users who have limits of their own.
 func getLimits(c *cobra.Command, o *operated, a *adminClient) error {
-	var l struct {
-		Data []admin.Limit `json:"data"`
-	}
-	if err := a.ask(c.Context(), o.op.Method, o.path(), nil, &l); err != nil {
+	all, err := list[admin.Limit](c.Context(), a, o.path())
+	if err != nil {
 		return err
 	}
-	name := o.values["limit"]
+	shown, name := all, o.values["limit"]
 	if name != "" {
-		all := l.Data
-		l.Data = slices.DeleteFunc(slices.Clone(all), func(v admin.Limit) bool { return v.Name != name })
-		if len(l.Data) == 0 {
-			return noSuchLimit(o.values["org"], name, limitNamesOf(all), a.ownLimits(c.Context(), o, name))
+		shown = slices.DeleteFunc(slices.Clone(all), func(v admin.Limit) bool { return v.Name != name })
+		if len(shown) == 0 {
+			return noSuchLimit(o.values["org"], name, all, a.ownLimits(c.Context(), o, name))
 		}
 	}
-	if len(l.Data) == 0 {
+	if len(shown) == 0 {
 		fmt.Fprintln(c.ErrOrStderr(), noLimits(o.values["org"], a.ownLimits(c.Context(), o, "")))
 		if o.output == "table" {
 			return nil
 		}
 	}
-	return o.list(c, reflect.ValueOf(l.Data))
+	return o.list(c, reflect.ValueOf(shown))
 }
 
 // setLimit names the flags in what is wrong.
@@ -48,11 +45,7 @@ func setLimit(c *cobra.Command, o *operated, a *adminClient) error {
 	if err := emptied(c, "amount", "capacity", "refill"); err != nil {
 		return err
 	}
-	answer, err := o.ask(c, a)
-	if err != nil {
-		return o.body.inFlags(c, err)
-	}
-	return o.show(c, answer)
+	return o.body.inFlags(c, o.submit(c, a))
 }
 
 // reopenLimits reopens the limits of an org, or with --all those of every org.
@@ -83,11 +76,7 @@ func resetLimits(c *cobra.Command, o *operated, a *adminClient) error {
 	case !all && yes:
 		return misused("--yes confirms --all; a single counter is reset without confirmation")
 	case !all:
-		answer, err := o.ask(c, a)
-		if err != nil {
-			return err
-		}
-		return o.show(c, answer)
+		return o.submit(c, a)
 	}
 	if limit != "" {
 		o.sent["limit"] = limit
@@ -135,22 +124,14 @@ func (a *adminClient) askLong(ctx context.Context, path string, body, out any) e
 	return decodeAnswer(resp.Body, out)
 }
 
-func limitNamesOf(list []admin.Limit) []string {
-	var out []string
-	for _, l := range list {
-		out = append(out, l.Name)
-	}
-	return out
-}
-
 // ownLimits returns the users of the org with limits of their own: all, or those of one name. They
 // are part of a hint, so it returns none if a user was named already or they cannot be read.
 func (a *adminClient) ownLimits(ctx context.Context, o *operated, name string) []admin.DeclaredUser {
 	if strings.Contains(o.path(), "?") {
 		return nil
 	}
-	var d admin.Declaration
-	if err := a.ask(ctx, http.MethodGet, pathOf("orgs", o.values["org"], "declaration"), nil, &d); err != nil {
+	d, err := get[admin.Declaration](ctx, a, pathOf("orgs", o.values["org"], "declaration"))
+	if err != nil {
 		return nil
 	}
 	return slices.DeleteFunc(d.Users, func(u admin.DeclaredUser) bool {
@@ -178,9 +159,13 @@ func whoHas(org, name string, users []admin.DeclaredUser) string {
 }
 
 // noSuchLimit is the error for a limit that does not apply to the subject.
-func noSuchLimit(org, name string, others []string, users []admin.DeclaredUser) error {
-	text := fmt.Sprintf("limit %s not found%s", name, settings.Hint(name, others))
-	if len(others) == 0 {
+func noSuchLimit(org, name string, others []admin.Limit, users []admin.DeclaredUser) error {
+	var names []string
+	for _, l := range others {
+		names = append(names, l.Name)
+	}
+	text := fmt.Sprintf("limit %s not found%s", name, settings.Hint(name, names))
+	if len(names) == 0 {
 		text = fmt.Sprintf("limit %s not found; no limit applies here", name)
 	}
 	if len(users) > 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"reflect"
 	"time"
 
@@ -69,33 +68,22 @@ func (f *traceFlags) countShadow(ctx context.Context, s *simulate.Shadow, stdin 
 	if err != nil {
 		return err
 	}
-	l, err := f.usage.open(ctx)
+	l, err := f.usage.open(ctx, false)
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer l.close()
 	s.Made, err = l.shadowLimits(ctx)
 	if err != nil {
 		return err
 	}
-	for _, org := range l.orgs {
-		if err := l.Entries(ctx, org, from, to, s.Entry); err != nil {
-			return err
-		}
-	}
-	return nil
+	return l.Entries(ctx, from, to, s.Entry)
 }
 
 // eachFile calls fn with each --log file.
 func (f *traceFlags) eachFile(stdin io.Reader, fn func(name string, in io.Reader) error) error {
-	for _, name := range f.logs {
-		if name == "-" {
-			if err := fn("standard input", stdin); err != nil {
-				return err
-			}
-			continue
-		}
-		file, err := os.Open(name)
+	for _, path := range f.logs {
+		name, file, err := opened(path, stdin)
 		if err != nil {
 			return err
 		}

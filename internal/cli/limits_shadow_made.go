@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"maps"
-	"net/http"
 	"slices"
 	"time"
 
@@ -34,8 +33,8 @@ func (l *ledgers) shadowLimits(ctx context.Context) (map[string]map[string]time.
 // shadowOf is shadowLimits for one org. every holds the creation times of limits that apply to
 // all orgs.
 func (l *ledgers) shadowOf(ctx context.Context, org string, every map[string]time.Time) (map[string]time.Time, error) {
-	var d admin.Declaration
-	if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "declaration"), nil, &d); err != nil {
+	d, err := get[admin.Declaration](ctx, l.adminClient, pathOf("orgs", org, "declaration"))
+	if err != nil {
 		return nil, err
 	}
 	own, err := l.recorded(ctx, org)
@@ -63,11 +62,11 @@ func shadowed(l admin.DeclaredLimit) bool { return l.Fields.Text("mode") == stri
 
 // shadowIn adds the shadow-mode limits of one list.
 func (l *ledgers) shadowIn(ctx context.Context, path string, made, out map[string]time.Time) error {
-	var list struct{ Data []admin.Limit }
-	if err := l.ask(ctx, http.MethodGet, path, nil, &list); err != nil {
+	limits, err := list[admin.Limit](ctx, l.adminClient, path)
+	if err != nil {
 		return err
 	}
-	for _, one := range list.Data {
+	for _, one := range limits {
 		if one.Mode != string(budget.Shadow) {
 			continue
 		}
@@ -85,8 +84,8 @@ func (l *ledgers) shadowIn(ctx context.Context, path string, made, out map[strin
 // recorded returns when the runtime limits of an org, or of everyOrg, were created, the first
 // of each name.
 func (l *ledgers) recorded(ctx context.Context, org string) (map[string]time.Time, error) {
-	var t tenants.Tenant
-	if err := l.ask(ctx, http.MethodGet, pathOf("orgs", org, "records"), nil, &t); err != nil {
+	t, err := get[tenants.Tenant](ctx, l.adminClient, pathOf("orgs", org, "records"))
+	if err != nil {
 		return nil, err
 	}
 	made := map[string]time.Time{}

@@ -50,18 +50,16 @@ func suggestTable(w io.Writer, org simulate.OrgSuggestions, o simulate.SuggestOp
 		},
 		numbers: []bool{false, false, false, true, true, true, true, true, true, true, true, true, false},
 	}
+	add := func(e simulate.Line, users string, limit ...string) {
+		g.add(append(limit, whole(int64(e.HeldBackCalls())), whole(int64(e.Waited)), e.WaitP95.String(),
+			whole(int64(e.GaveUp)), whole(int64(e.Refused)), about(budget.Cost, int64(e.Unspent)), users)...)
+	}
 	for _, s := range org.Suggestions {
-		e := s.Effect
-		g.add(s.Name, forWhom(s), limitText(s), about(s.Metric, s.Basis.Reached), about(s.Metric, s.Basis.Most), basisOf(s),
-			whole(int64(e.HeldBackCalls())),
-			whole(int64(e.Waited)), e.WaitP95.String(), whole(int64(e.GaveUp)), whole(int64(e.Refused)),
-			about(budget.Cost, int64(e.Unspent)), most(s.HeldBack))
+		add(s.Effect, most(s.HeldBack), s.Name, forWhom(s), limitText(s), about(s.Metric, s.Basis.Reached),
+			about(s.Metric, s.Basis.Most), basisOf(s))
 	}
 	if len(org.Suggestions) > 1 {
-		e := org.Together
-		g.add("all combined", "", "", "", "", "", whole(int64(e.HeldBackCalls())), whole(int64(e.Waited)), e.WaitP95.String(),
-			whole(int64(e.GaveUp)),
-			whole(int64(e.Refused)), about(budget.Cost, int64(e.Unspent)), "")
+		add(org.Together, "", "all combined", "", "", "", "", "")
 	}
 	if err := g.write(w); err != nil {
 		return err

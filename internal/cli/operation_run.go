@@ -194,12 +194,17 @@ func (o *operated) work(c *cobra.Command, given, args []string) error {
 		if o.args != nil && o.sent["subject"] == nil {
 			return o.repeat(c, a)
 		}
-		answer, err := o.ask(c, a)
-		if err != nil {
-			return err
-		}
-		return o.show(c, answer)
+		return o.submit(c, a)
 	})
+}
+
+// submit sends the request and prints its answer.
+func (o *operated) submit(c *cobra.Command, a *adminClient) error {
+	answer, err := o.ask(c, a)
+	if err != nil {
+		return err
+	}
+	return o.show(c, answer)
 }
 
 // eachOrg finds the orgs of a command. It also does the work of one that lists something of several orgs.
@@ -238,9 +243,14 @@ func (o *operated) eachOrg(c *cobra.Command, a *adminClient) (done bool, err err
 // repeat sends a request for each argument, and prints the answers as a list.
 func (o *operated) repeat(c *cobra.Command, a *adminClient) error {
 	out := reflect.MakeSlice(reflect.SliceOf(reflect.TypeOf(o.op.Answer)), 0, len(o.args))
-	path := o.pathInputs()
+	last := ""
+	for _, in := range o.op.Inputs() {
+		if in.In == "path" {
+			last = in.Name
+		}
+	}
 	for _, id := range o.args {
-		o.values[path[len(path)-1]] = id
+		o.values[last] = id
 		answer, err := o.ask(c, a)
 		if err != nil {
 			return err
@@ -248,17 +258,6 @@ func (o *operated) repeat(c *cobra.Command, a *adminClient) error {
 		out = reflect.Append(out, reflect.ValueOf(answer).Elem())
 	}
 	return o.list(c, out)
-}
-
-// pathInputs lists the names in the path.
-func (o *operated) pathInputs() []string {
-	var out []string
-	for _, in := range o.op.Inputs() {
-		if in.In == "path" {
-			out = append(out, in.Name)
-		}
-	}
-	return out
 }
 
 // ask sends the request and returns a pointer to its answer.
@@ -271,6 +270,14 @@ func (o *operated) ask(c *cobra.Command, a *adminClient) (any, error) {
 		answer = reflect.New(reflect.TypeOf(o.op.Answer)).Interface()
 	}
 	return answer, a.ask(c.Context(), o.op.Method, o.path(), body, answer)
+}
+
+// say prints an answer, as a table with this text.
+func (o *operated) say(c *cobra.Command, answer any, text string) error {
+	return render(c.OutOrStdout(), o.output, answer, func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, text)
+		return err
+	})
 }
 
 // show prints an answer.

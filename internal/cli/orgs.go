@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,10 +23,14 @@ func onOff(disabled bool) string {
 
 // facts is a table of names and values.
 func facts(w io.Writer, pairs ...string) error {
-	g := grid{numbers: []bool{false, false}}
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			g.add(pairs[i], pairs[i+1])
+	return indentedFacts(w, "", pairs...)
+}
+
+func indentedFacts(w io.Writer, indent string, pairs ...string) error {
+	g := grid{indent: indent, numbers: make([]bool, 2)}
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != "" {
+			g.add(pair...)
 		}
 	}
 	return g.write(w)

@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -38,8 +37,5 @@ func purgeOrg(c *cobra.Command, o *operated, a *adminClient) error {
 	case !yes:
 		return fmt.Errorf("this permanently deletes org %s: %s%s. Confirm with --yes", org, what, kept)
 	}
-	return render(c.OutOrStdout(), o.output, found, func(w io.Writer) error {
-		_, err := fmt.Fprintln(w, text)
-		return err
-	})
+	return o.say(c, found, text)
 }

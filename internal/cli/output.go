@@ -206,17 +206,15 @@ func writeCSV(w io.Writer, rows []json.RawMessage) error {
 	if head == nil {
 		return nil
 	}
-	out := escape.NewCSV(w)
-	_ = out.Write(head) // Flush reports the error
+	table := [][]string{head}
 	for _, line := range lines {
 		cells := make([]string, len(head))
 		for i, name := range head {
 			cells[i] = line[name]
 		}
-		_ = out.Write(cells)
+		table = append(table, cells)
 	}
-	out.Flush()
-	return out.Error()
+	return escape.NewCSV(w).WriteAll(table)
 }
 
 // eachMember calls fn for the members of a JSON object, in order.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"reflect"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -11,19 +12,12 @@ import (
 
 // showCalibration lists the models that match a pattern.
 func showCalibration(c *cobra.Command, o *operated, a *adminClient) error {
-	var all struct {
-		Data []calibration.Row `json:"data"`
-	}
-	if err := a.ask(c.Context(), o.op.Method, o.path(), nil, &all); err != nil {
+	rows, err := list[calibration.Row](c.Context(), a, o.path())
+	if err != nil {
 		return err
 	}
 	pattern, _ := c.Flags().GetString("model")
-	rows := []calibration.Row{}
-	for _, r := range all.Data {
-		if providers.MatchAny([]string{pattern}, r.Model) {
-			rows = append(rows, r)
-		}
-	}
+	rows = slices.DeleteFunc(rows, func(r calibration.Row) bool { return !providers.MatchAny([]string{pattern}, r.Model) })
 	if pattern != "*" {
 		o.command.None += " for models that match " + pattern
 	}

@@ -42,14 +42,16 @@ type priceFile struct {
 // readPriceFile reads a feed or a YAML file in our own format. An empty from detects the
 // format.
 func readPriceFile(path, from string, stdin io.Reader) (*priceFile, error) {
-	text, err := readAll(path, stdin)
+	name, in, err := opened(path, stdin)
 	if err != nil {
 		return nil, err
 	}
-	if path == "-" {
-		path = "standard input"
+	defer in.Close()
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return nil, err
 	}
-	return parsePrices(path, from, text)
+	return parsePrices(name, from, text)
 }
 
 // parsePrices parses a price list; path is for errors.
@@ -78,11 +80,13 @@ func parsePrices(path, from string, text []byte) (*priceFile, error) {
 	return &priceFile{path, list}, nil
 }
 
-func readAll(path string, stdin io.Reader) ([]byte, error) {
+// opened opens a file, or standard input for "-", and returns its name for messages.
+func opened(path string, stdin io.Reader) (name string, in io.ReadCloser, err error) {
 	if path == "-" {
-		return io.ReadAll(stdin)
+		return "standard input", io.NopCloser(stdin), nil
 	}
-	return os.ReadFile(path)
+	in, err = os.Open(path)
+	return path, in, err
 }
 
 func addFrom(c *cobra.Command, from *string, text string) {

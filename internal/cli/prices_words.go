@@ -22,21 +22,10 @@ func (s *shownPrice) write(w io.Writer) error {
 		fmt.Fprintf(w, "  the catalogue has no prices for %s; the price common to all other providers applies\n",
 			s.AskedProvider)
 	}
-	facts := grid{indent: "  ", numbers: make([]bool, 2)}
-	for _, f := range [][2]string{
-		{"source", s.Source},
-		{"checked on", s.AsOf},
-		{"aliases", strings.Join(s.Names, ", ")},
-		{"name prefixes", strings.Join(s.Prefixes, ", ")},
-		{"context", tokens(s.Context)},
-		{"max output", tokens(s.MaxOutput)},
-		{"note", s.Note},
-	} {
-		if f[1] != "" {
-			facts.add(f[0], f[1])
-		}
-	}
-	if err := facts.write(w); err != nil {
+	err := indentedFacts(w, "  ", "source", s.Source, "checked on", s.AsOf, "aliases", strings.Join(s.Names, ", "),
+		"name prefixes", strings.Join(s.Prefixes, ", "), "context", tokens(s.Context), "max output", tokens(s.MaxOutput),
+		"note", s.Note)
+	if err != nil {
 		return err
 	}
 	if err := s.writeRows(w); err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"reflect"
 	"strconv"
@@ -21,13 +20,11 @@ func queueWorker(c *cobra.Command) worker {
 	var most int
 	c.Flags().IntVar(&most, "flows", 10, "maximum number of flows in the table, longest wait first")
 	return func(c *cobra.Command, o *operated, a *adminClient) error {
-		var l struct {
-			Data []admin.QueuePool `json:"data"`
-		}
-		if err := a.ask(c.Context(), http.MethodGet, o.path(), nil, &l); err != nil {
+		pools, err := list[admin.QueuePool](c.Context(), a, o.path())
+		if err != nil {
 			return err
 		}
-		return render(c.OutOrStdout(), o.output, l.Data, func(w io.Writer) error { return queueTable(w, l.Data, most) })
+		return render(c.OutOrStdout(), o.output, pools, func(w io.Writer) error { return queueTable(w, pools, most) })
 	}
 }
 
@@ -153,8 +150,5 @@ func resumePool(c *cobra.Command, o *operated, a *adminClient) error {
 	case was.Paused:
 		text = "pool " + was.Pool + " continues"
 	}
-	return render(c.OutOrStdout(), o.output, was, func(w io.Writer) error {
-		_, err := fmt.Fprintln(w, text)
-		return err
-	})
+	return o.say(c, was, text)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // callerFlags say whose API key a command uses without --org.
@@ -16,9 +17,14 @@ const callerHelp = "With --org, it works on all runs of an org, as an administra
 	"from --key and --url, or OPENAI_API_KEY and OPENAI_BASE_URL."
 
 func (f *callerFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.url, "url", envOr("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),
-		"base URL of llmguard, with /v1")
+	urlFlag(c.Flags(), &f.url)
 	c.Flags().StringVar(&f.key, "key", "", "API key that gives the budget (default: OPENAI_API_KEY)")
+}
+
+// urlFlag adds the address of the callers' API.
+func urlFlag(flags *pflag.FlagSet, url *string) {
+	usual := cmp.Or(os.Getenv("OPENAI_BASE_URL"), "http://127.0.0.1:8080/v1")
+	flags.StringVar(url, "url", usual, "base URL of llmguard, with /v1")
 }
 
 // asCaller makes the request of the callers' own API, with an API key, if the command has one and no org is named.

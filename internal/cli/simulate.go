@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,15 +52,13 @@ func (f *traceFlags) readRedis(ctx context.Context, r *simulate.Reader) (*simula
 	if err != nil {
 		return nil, err
 	}
-	l, err := f.usage.open(ctx)
+	l, err := f.usage.open(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close()
-	for _, org := range l.orgs {
-		if err := l.Entries(ctx, org, from, to, r.Entry); err != nil {
-			return nil, err
-		}
+	defer l.close()
+	if err := l.Entries(ctx, from, to, r.Entry); err != nil {
+		return nil, err
 	}
 	return r.Trace()
 }
@@ -180,19 +179,16 @@ func replayAll(ctx context.Context, t *simulate.Trace, policies []simulate.Polic
 	o simulate.Options,
 ) ([]simulate.Report, error) {
 	reports, errs := make([]simulate.Report, len(policies)), make([]error, len(policies))
-	done := make(chan struct{})
+	var all sync.WaitGroup
 	for i, p := range policies {
-		go func() {
-			defer func() { done <- struct{}{} }()
+		all.Go(func() {
 			result, err := simulate.Run(ctx, t, p, o)
 			if err == nil {
 				reports[i], err = result.Report(by)
 			}
 			errs[i] = err
-		}()
+		})
 	}
-	for range policies {
-		<-done
-	}
+	all.Wait()
 	return reports, errors.Join(errs...)
 }

@@ -86,15 +86,13 @@ func (f *traceFlags) records(ctx context.Context) (map[string]*tenants.Tenant, e
 	if len(f.logs) > 0 {
 		return nil, nil
 	}
-	l, err := f.usage.open(ctx)
+	l, err := f.usage.open(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close()
-	var list struct {
-		Data []admin.Org `json:"data"`
-	}
-	if err := l.ask(ctx, http.MethodGet, "/orgs", nil, &list); err != nil {
+	defer l.close()
+	orgs, err := list[admin.Org](ctx, l.adminClient, "/orgs")
+	if err != nil {
 		return nil, err
 	}
 	out := map[string]*tenants.Tenant{}
@@ -104,7 +102,7 @@ func (f *traceFlags) records(ctx context.Context) (map[string]*tenants.Tenant, e
 		return l.ask(ctx, http.MethodGet, pathOf("orgs", id, "records"), nil, &t)
 	}
 	every := tenants.AllOrgs
-	for _, o := range list.Data {
+	for _, o := range orgs {
 		if err := read(o.ID, o.ID); err != nil {
 			return nil, err
 		}

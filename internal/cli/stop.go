@@ -2,8 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 
 	"github.com/spf13/cobra"
 
@@ -19,11 +17,12 @@ func stopSpending(c *cobra.Command, o *operated, a *adminClient) error {
 		return err
 	}
 	s := answer.(*admin.Stop)
-	return render(c.OutOrStdout(), o.output, s, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "stopped all spending of %s at %s\nresume it with: llmguard resume%s\n",
-			stoppedText(s.Org), figures.Second(*s.Since), orgArgument(o.values["org"]))
-		return err
-	})
+	resume := "llmguard resume"
+	if org := o.values["org"]; org != "" && org != everyOrg {
+		resume += " --org " + admin.ShellWord(org)
+	}
+	return o.say(c, s, fmt.Sprintf("stopped all spending of %s at %s\nresume it with: %s",
+		stoppedText(s.Org), figures.Second(*s.Since), resume))
 }
 
 // resumeSpending also prints what is still stopped.
@@ -32,24 +31,14 @@ func resumeSpending(c *cobra.Command, o *operated, a *adminClient) error {
 		return err
 	}
 	fmt.Fprintf(c.OutOrStdout(), "resumed the spending of %s\n", stoppedText(o.values["org"]))
-	var left struct {
-		Data []admin.Stop `json:"data"`
-	}
-	if err := a.ask(c.Context(), http.MethodGet, "/stops", nil, &left); err != nil {
+	left, err := list[admin.Stop](c.Context(), a, "/stops")
+	if err != nil {
 		return err
 	}
-	for _, s := range left.Data {
+	for _, s := range left {
 		fmt.Fprintf(c.OutOrStdout(), "still stopped: %s\n", stopText(s))
 	}
 	return nil
-}
-
-// orgArgument returns the flag that names an org, or nothing for all.
-func orgArgument(org string) string {
-	if org == "" || org == everyOrg {
-		return ""
-	}
-	return " --org " + admin.ShellWord(org)
 }
 
 func stoppedText(org string) string {

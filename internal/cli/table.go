@@ -307,18 +307,14 @@ func gridOf(w io.Writer, list any, columns []shownField) *grid {
 // csvOf writes a list as CSV with these columns.
 func csvOf(w io.Writer, list any, columns []shownField) error {
 	g := gridOf(w, list, columns)
-	out := escape.NewCSV(w)
-	_ = out.Write(g.head) // Flush reports the error
 	for _, row := range g.rows {
 		for i := range row {
 			if !g.numbers[i] {
 				row[i] = ledger.CellText(row[i])
 			}
 		}
-		_ = out.Write(row)
 	}
-	out.Flush()
-	return out.Error()
+	return escape.NewCSV(w).WriteAll(append([][]string{g.head}, g.rows...))
 }
 
 // factsOf prints an answer as a list of names and values, without those that are empty.
@@ -377,9 +373,8 @@ func membersOf(w io.Writer, answer any) map[string]string {
 		if name == "" || name == "-" {
 			continue
 		}
-		_, format, _ := strings.Cut(f.Tag.Get("col")+";;", ";")
-		format, _, _ = strings.Cut(format, ";")
-		one := shownField{format: format, index: f.Index, typ: f.Type}
+		one := newField(f.Tag.Get("col"), f.Index, f.Type)
+		one.none = "" // an absent value stays empty in a text
 		out[name] = one.text(w, v)
 	}
 	return out

@@ -48,9 +48,9 @@ func (a *adminClient) override(ctx context.Context, order top.Order) (string, er
 func (a *adminClient) cancelAll(ctx context.Context, order top.Order) (string, error) {
 	n, more := 0, false
 	for _, state := range []queue.State{queue.Queued, queue.Running} {
-		var l jobList
 		path := "/jobs?" + query("org", order.Org, "user", order.User, "status", string(state), "limit", "1000")
-		if err := a.ask(ctx, http.MethodGet, path, nil, &l); err != nil {
+		l, err := get[lists[jobLine]](ctx, a, path)
+		if err != nil {
 			return "", err
 		}
 		more = more || l.HasMore

@@ -84,11 +84,11 @@ func showUsage(c *cobra.Command, f *usageFlags, r *report, sorted string) error 
 	if err := r.period(&f.period, time.Now()); err != nil {
 		return err
 	}
-	l, err := f.openDeleted(ctx)
+	l, err := f.open(ctx, true)
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer l.close()
 	if len(l.orgs) > 1 {
 		r.splitOrgs()
 	}

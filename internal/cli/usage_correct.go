@@ -37,19 +37,16 @@ func (o *operated) correct(c *cobra.Command, a *adminClient, line func(io.Writer
 		return err
 	}
 	done := answer.(*admin.Corrected)
-	return render(c.OutOrStdout(), o.output, done, func(w io.Writer) error {
-		text := line(w, done)
-		switch {
-		case done.Replayed || o.sent["limits"] != true:
-		case len(done.Limits) == 0:
-			text += "\nno cost limit applies, so no usage changed"
-		default:
-			text += "\nand the current usage of " + strings.Join(done.Limits, ", ")
-		}
-		if len(done.Runs) > 0 && !done.Replayed {
-			text += "\nand what was spent by the runs " + strings.Join(done.Runs, ", ")
-		}
-		_, err := fmt.Fprintln(w, text)
-		return err
-	})
+	text := line(c.OutOrStdout(), done)
+	switch {
+	case done.Replayed || o.sent["limits"] != true:
+	case len(done.Limits) == 0:
+		text += "\nno cost limit applies, so no usage changed"
+	default:
+		text += "\nand the current usage of " + strings.Join(done.Limits, ", ")
+	}
+	if len(done.Runs) > 0 && !done.Replayed {
+		text += "\nand what was spent by the runs " + strings.Join(done.Runs, ", ")
+	}
+	return o.say(c, done, text)
 }

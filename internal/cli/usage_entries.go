@@ -92,7 +92,7 @@ func (f *usageFlags) filtered(ctx context.Context, only *filter) (l *ledgers, fr
 	if err != nil {
 		return nil, from, to, err
 	}
-	l, err = f.openDeleted(ctx)
+	l, err = f.open(ctx, true)
 	if err == nil {
 		l.filter = where
 	}
@@ -134,9 +134,9 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, pick *ranking) e
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer l.close()
 	if at, ok := wire.CallTime(*only.values["call"]); ok && !f.period.given() {
-		from = at.Add(-clockSkew)
+		from, _ = ledger.EntriesAround(at)
 	}
 	if f.period.to == "" {
 		to = time.Time{} // include entries written meanwhile
@@ -161,9 +161,6 @@ func showEntries(c *cobra.Command, f *usageFlags, only *filter, pick *ranking) e
 	}
 	return render(w, f.output, list, func(w io.Writer) error { return entryTable(w, list, len(l.orgs) > 1) })
 }
-
-// clockSkew is the assumed maximum difference between the clocks of proxies and Redis.
-const clockSkew = 10 * time.Minute
 
 var entryColumns = columnsOf(reflect.TypeFor[ledger.Entry](), "at:time;second", "org:org", "user:user", "key:key",
 	"model:model", "kind:kind", "usage.input:input", "usage.output:output", "cost_nano:cost;usd", "id:id", "corrects:;=remark")

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -35,30 +36,16 @@ func exportEntries(ctx context.Context, f *usageFlags, only *filter, w io.Writer
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer l.close()
 	out := bufio.NewWriter(w)
-	lines, table := json.NewEncoder(out), (*ledger.EntryCSV)(nil)
-	lines.SetEscapeHTML(false)
 	if f.output == "csv" {
-		table = ledger.NewEntryCSV(out)
+		table := ledger.NewEntryCSV(out)
+		err = l.Entries(ctx, from, to, func(e ledger.Entry) error { return table.Entry(&e) })
+		err = cmp.Or(err, table.End())
+	} else {
+		lines := json.NewEncoder(out)
+		lines.SetEscapeHTML(false)
+		err = l.Entries(ctx, from, to, func(e ledger.Entry) error { return lines.Encode(e) })
 	}
-	for _, org := range l.orgs {
-		err := l.Entries(ctx, org, from, to, func(e ledger.Entry) error {
-			switch {
-			case table != nil:
-				return table.Entry(&e)
-			default:
-				return lines.Encode(e)
-			}
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if table != nil {
-		if err := table.End(); err != nil {
-			return err
-		}
-	}
-	return out.Flush()
+	return cmp.Or(err, out.Flush())
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -95,12 +96,11 @@ func (r *report) writeTable(w io.Writer) error {
 
 // writeCSV writes the lines without a total, which spreadsheets compute.
 func (r *report) writeCSV(w io.Writer) error {
-	out := escape.NewCSV(w)
-	head := append([]string{}, r.by...)
+	head := slices.Clone(r.by)
 	for _, c := range r.columns() {
 		head = append(head, c.csv)
 	}
-	_ = out.Write(head) // Flush reports the error
+	rows := [][]string{head}
 	for _, l := range r.lines {
 		var row []string
 		for _, n := range l.by {
@@ -113,10 +113,9 @@ func (r *report) writeCSV(w io.Writer) error {
 				row = append(row, whole(n))
 			}
 		}
-		_ = out.Write(row)
+		rows = append(rows, row)
 	}
-	out.Flush()
-	return out.Error()
+	return escape.NewCSV(w).WriteAll(rows)
 }
 
 // usageJSON is the machine-readable output; amounts are in nano-USD.
