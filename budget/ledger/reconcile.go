@@ -45,13 +45,13 @@ func (l *Ledger) Reconcile(ctx context.Context, org string, n int) ([]Entry, err
 // Unresolved is a charge that came too late to be booked, with the ledger's last entry of its call.
 type Unresolved struct {
 	Entry
-	Booked *Booked // nil if the ledger has none
+	Booked *Booked `json:"booked"` // nil if the ledger has none
 }
 
 // Booked is the last entry of a call in the ledger.
 type Booked struct {
-	Kind  string
-	Total pricing.Nano
+	Kind  string       `json:"kind"`
+	Total pricing.Nano `json:"total_nano_usd"`
 }
 
 // JoinLedger looks up the calls of an org's reconciliation list in the ledger. It reads the ledger

@@ -141,13 +141,8 @@ type Self struct {
 
 func (h *adminHandler) self(c *call) (any, error) { return Self{c.actor.id, c.actor.readOnly}, nil }
 
-// signIn records that an administrator has opened the console, and returns whose key it is. It
+// session records that an administrator has opened the console or signed out of it, and returns whose key it is. It
 // works without Redis, because the entry is logged, too.
-func (h *adminHandler) signIn(c *call) (any, error) { return h.session(c) }
-
-// signOut records that an administrator has signed out of the console.
-func (h *adminHandler) signOut(c *call) (any, error) { return h.session(c) }
-
 func (h *adminHandler) session(c *call) (any, error) {
 	e := c.entry("", c.actor.id)
 	c.log.Info("audit", "action", e.Action, "actor", e.Actor, "ip", e.IP, "id", e.RequestID)

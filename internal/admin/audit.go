@@ -26,9 +26,8 @@ var auditParameters = []parameter{
 }
 
 type auditPage struct {
-	Object  string               `json:"object"`
-	Data    []tenants.AuditEntry `json:"data"`
-	HasMore bool                 `json:"has_more"`
+	page[tenants.AuditEntry]
+	HasMore bool `json:"has_more"`
 }
 
 func (h *recorder) listAudit(c *call) (any, error) {
@@ -50,7 +49,7 @@ func (h *recorder) listAudit(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return auditPage{"list", listOf(entries).Data, more}, nil
+	return auditPage{listOf(entries), more}, nil
 }
 
 // auditID reports whether a text has the form of an entry id: a Redis stream id.

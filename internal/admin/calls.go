@@ -47,10 +47,8 @@ func (h *usageHandler) searchCalls(c *call) (any, error) {
 	if q.Before != "" && (q.ByCost || !ledger.ValidLedgerID(q.Before)) {
 		return nil, invalid("before", "before must be next of a page that is not sorted by cost")
 	}
-	var page *ledger.CallPage
-	err = h.scan(c.r.Context(), func() error {
-		page, err = ledger.Search(c.r.Context(), h.opts.Budget.Ledger, q)
-		return err
+	page, err := scan(c.r.Context(), h, func() (*ledger.CallPage, error) {
+		return ledger.Search(c.r.Context(), h.opts.Budget.Ledger, q)
 	})
 	if err != nil {
 		return nil, err

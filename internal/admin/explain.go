@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -124,7 +125,7 @@ func (h *limitHandler) explainer(c *call) (*explainer, error) {
 	e.out = Explanation{
 		Org: e.org.ID, User: e.user.ID, Key: e.who.Key, Group: e.of.Group, Plan: e.of.Plan,
 		PlanFrom: d.PlanFrom(e.org, e.user, e.key), Model: e.models[0], Endpoint: e.who.Endpoint,
-		Labels: labelsOrEmpty(e.who.Labels.Map()), Forbidden: e.forbids(d),
+		Labels: maps.Collect(e.who.Labels.All()), Forbidden: e.forbids(d),
 		Limits: []ExplainedLimit{}, Others: []ExplainedLimit{},
 	}
 	return e, nil

@@ -111,10 +111,8 @@ func (h *financeHandler) exportFocus(c *call) (any, error) {
 	default:
 		return nil, invalid("format", "format must be csv")
 	}
-	var f *finance.Focus
-	err = h.usage.scan(c.r.Context(), func() error {
-		f, err = finance.ReadFocus(c.r.Context(), h.opts.Budget.Ledger, o)
-		return err
+	f, err := scan(c.r.Context(), h.usage, func() (*finance.Focus, error) {
+		return finance.ReadFocus(c.r.Context(), h.opts.Budget.Ledger, o)
 	})
 	if err != nil {
 		return nil, err
@@ -143,10 +141,8 @@ func (h *financeHandler) getStatement(c *call) (any, error) {
 	if format != "html" && format != "csv" {
 		return nil, invalid("format", "format must be html or csv")
 	}
-	var st *finance.Statement
-	err = h.usage.scan(c.r.Context(), func() error {
-		st, err = finance.ReadStatement(c.r.Context(), h.opts.Budget.Ledger, o)
-		return err
+	st, err := scan(c.r.Context(), h.usage, func() (*finance.Statement, error) {
+		return finance.ReadStatement(c.r.Context(), h.opts.Budget.Ledger, o)
 	})
 	if err != nil {
 		return nil, err

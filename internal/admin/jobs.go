@@ -87,9 +87,9 @@ type jobPage struct {
 	HasMore bool `json:"has_more"`
 }
 
-var jobStates = []queue.State{
-	queue.Queued, queue.Running, queue.Succeeded, queue.Failed, queue.Cancelled,
-	queue.Expired,
+var jobStates = []string{
+	string(queue.Queued), string(queue.Running), string(queue.Succeeded), string(queue.Failed), string(queue.Cancelled),
+	string(queue.Expired),
 }
 
 // jobHandler serves /jobs.
@@ -102,8 +102,8 @@ type jobHandler struct {
 func (h *jobHandler) listJobs(c *call) (any, error) {
 	q := c.r.URL.Query()
 	want := queue.Filter{User: q.Get("user"), Model: q.Get("model"), State: queue.State(q.Get("status"))}
-	if want.State != "" && !slices.Contains(jobStates, want.State) {
-		return nil, invalid("status", "status must be one of %s", stateNames())
+	if want.State != "" && !slices.Contains(jobStates, string(want.State)) {
+		return nil, invalid("status", "status must be one of %s", strings.Join(jobStates, ", "))
 	}
 	limit, err := c.most(50)
 	if err != nil {
@@ -134,14 +134,6 @@ func (h *jobHandler) listJobs(c *call) (any, error) {
 		out, more = out[:limit], true
 	}
 	return jobPage{listOf(out), more}, nil
-}
-
-func stateNames() string {
-	texts := make([]string, len(jobStates))
-	for i, s := range jobStates {
-		texts[i] = string(s)
-	}
-	return strings.Join(texts, ", ")
 }
 
 // jobsOf reads up to limit of an org's newest jobs of a kind, page by page.
@@ -257,11 +249,18 @@ func (h *jobHandler) queue(c *call) (*queue.Queue, error) {
 	return h.opts.Queue(c.r.Context())
 }
 
-func (h *jobHandler) cancelJob(c *call) (any, error) {
-	q, err := h.queue(c)
-	if err != nil {
-		return nil, err
+// open makes a handler of one that needs the queue.
+func (h *jobHandler) open(serve func(*call, *queue.Queue) (any, error)) handler {
+	return func(c *call) (any, error) {
+		q, err := h.queue(c)
+		if err != nil {
+			return nil, err
+		}
+		return serve(c, q)
 	}
+}
+
+func (h *jobHandler) cancelJob(c *call, q *queue.Queue) (any, error) {
 	before, err := q.Job(c.r.Context(), c.r.PathValue("org"), c.r.PathValue("job"))
 	if err != nil {
 		return nil, jobError(err)
@@ -279,11 +278,7 @@ func (h *jobHandler) endJob(c *call, q *queue.Queue, before *queue.Job) (Job, er
 		viewJob(after))
 }
 
-func (h *jobHandler) replayJob(c *call) (any, error) {
-	q, err := h.queue(c)
-	if err != nil {
-		return nil, err
-	}
+func (h *jobHandler) replayJob(c *call, q *queue.Queue) (any, error) {
 	id := c.r.PathValue("job")
 	made, err := q.Replay(c.r.Context(), id)
 	switch {

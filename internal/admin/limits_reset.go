@@ -6,7 +6,6 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
-	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
 )
@@ -102,7 +101,7 @@ func (h *resetHandler) chosen(org string, how *limitsReset) (
 	if _, err := h.limits.limitsOf(&who); err != nil { // unknown, or not of that user
 		return nil, nil, err
 	}
-	all := allLimits(h.opts.Policy().Orgs[org])
+	all := slices.Concat(slices.Collect(h.opts.Policy().Orgs[org].LimitLists())...) // of its groups, users and keys, too
 	if how.Limit != "" {
 		names := limitNames(all)
 		all = slices.DeleteFunc(all, func(l budget.Limit) bool { return l.ID != how.Limit })
@@ -136,15 +135,6 @@ func (h *resetHandler) concerns(org string, how *limitsReset) func(budget.Subjec
 		}
 		return by == budget.User && how.Key == "" && id == how.User
 	}
-}
-
-// allLimits returns the limits of an org and of all its groups, users and keys.
-func allLimits(o *guard.Org) []budget.Limit {
-	var out []budget.Limit
-	for list := range o.LimitLists() {
-		out = append(out, list...)
-	}
-	return out
 }
 
 func limitNames(limits []budget.Limit) []string {

@@ -100,14 +100,6 @@ func list(l []string) []string {
 	return l
 }
 
-// labelsOrEmpty returns labels, or none for nil, which JSON would encode as null.
-func labelsOrEmpty(values map[string]string) map[string]string {
-	if values == nil {
-		return map[string]string{}
-	}
-	return values
-}
-
 func (h *orgHandler) listOrgs(c *call) (any, error) {
 	var out []Org
 	for _, o := range h.opts.Effective().Orgs {

@@ -108,10 +108,7 @@ func viewPool(ctx context.Context, o *queue.Queue, p queue.Pool, wanted func(org
 }
 
 // queueHandler serves /queue.
-type queueHandler struct {
-	base
-	jobs *jobHandler
-}
+type queueHandler struct{ base }
 
 // wantedPools returns the pools named in the query.
 func (h *queueHandler) wantedPools(c *call, q *queue.Queue) ([]queue.Pool, error) {
@@ -126,11 +123,7 @@ func (h *queueHandler) wantedPools(c *call, q *queue.Queue) ([]queue.Pool, error
 	return pools, nil
 }
 
-func (h *queueHandler) listQueue(c *call) (any, error) {
-	q, err := h.jobs.queue(c)
-	if err != nil {
-		return nil, err
-	}
+func (h *queueHandler) listQueue(c *call, q *queue.Queue) (any, error) {
 	wanted, err := h.dir.wants(c)
 	if err != nil {
 		return nil, err
@@ -151,11 +144,7 @@ func (h *queueHandler) listQueue(c *call) (any, error) {
 }
 
 // listDead lists the dead letters, newest first within each pool.
-func (h *queueHandler) listDead(c *call) (any, error) {
-	q, err := h.jobs.queue(c)
-	if err != nil {
-		return nil, err
-	}
+func (h *queueHandler) listDead(c *call, q *queue.Queue) (any, error) {
 	wanted, err := h.dir.wants(c)
 	if err != nil {
 		return nil, err
@@ -194,11 +183,7 @@ type Pause struct {
 }
 
 // pausePool pauses the queue of a pool.
-func (h *queueHandler) pausePool(c *call) (any, error) {
-	q, err := h.jobs.queue(c)
-	if err != nil {
-		return nil, err
-	}
+func (h *queueHandler) pausePool(c *call, q *queue.Queue) (any, error) {
 	pool := c.r.PathValue("pool")
 	d, err := q.Depth(c.r.Context(), pool)
 	if err != nil {
@@ -212,11 +197,7 @@ func (h *queueHandler) pausePool(c *call) (any, error) {
 }
 
 // resumePool ends the pauses of a pool: an operator's and its provider's.
-func (h *queueHandler) resumePool(c *call) (any, error) {
-	q, err := h.jobs.queue(c)
-	if err != nil {
-		return nil, err
-	}
+func (h *queueHandler) resumePool(c *call, q *queue.Queue) (any, error) {
 	pool := c.r.PathValue("pool")
 	d, err := q.Depth(c.r.Context(), pool)
 	if err != nil {

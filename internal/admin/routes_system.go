@@ -162,12 +162,12 @@ func (s *Server) systemRoutes() []Operation {
 		},
 		{
 			Name: "signIn", Method: http.MethodPost, Audit: "admin.sign_in", Path: "/session",
-			Summary: "Record a console sign-in with this key in the audit", Answer: Self{}, serve: s.admins.signIn,
+			Summary: "Record a console sign-in with this key in the audit", Answer: Self{}, serve: s.admins.session,
 			Without: "only the console signs in",
 		},
 		{
 			Name: "signOut", Method: http.MethodDelete, Audit: "admin.sign_out", Path: "/session",
-			Summary: "Record a console sign-out in the audit", Answer: Self{}, serve: s.admins.signOut,
+			Summary: "Record a console sign-out in the audit", Answer: Self{}, serve: s.admins.session,
 			Without: "only the console signs out",
 		},
 		{

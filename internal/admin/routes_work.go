@@ -18,7 +18,7 @@ func (s *Server) workRoutes() []Operation {
 			Name: "listQueue", Method: http.MethodGet, Path: "/queue",
 			Summary: "Show the queue: pools, their quota use, waiting jobs by user, and what is paused",
 			Query:   []parameter{{name: "pool", text: "Only this pool"}, orgsParameter}, Answer: page[QueuePool]{},
-			serve: s.queues.listQueue,
+			serve: s.jobs.open(s.queues.listQueue),
 			Commands: []Command{{
 				Use: "queue", Short: "Show the queue: jobs by pool and user, quota use, what is paused and why",
 				Example: "queue\nqueue --pool gpt\nqueue -o json | jq '.[] | select(.oldest_seconds > 60)'",
@@ -31,7 +31,7 @@ func (s *Server) workRoutes() []Operation {
 				{name: "pool", text: "Only this pool"},
 				orgsParameter,
 				{name: "limit", text: "Maximum number per pool, 1 to 1000; default: 100", kind: Count, value: "100"},
-			}, Answer: jobPage{}, serve: s.queues.listDead,
+			}, Answer: jobPage{}, serve: s.jobs.open(s.queues.listDead),
 			Commands: []Command{{
 				Use: "queue dead", Short: "List dead letters: jobs that failed although their request was valid",
 				Example: "queue dead\nqueue dead -o json | jq -r '.[].id' | xargs -r llmguard jobs replay",
@@ -41,7 +41,7 @@ func (s *Server) workRoutes() []Operation {
 		{
 			Name: "pausePool", Method: http.MethodPost, Audit: "pool.pause", Path: "/queue/{pool}/pause",
 			Summary: "Pause the queue of a pool: no job is started until it is resumed", Writes: true,
-			Body: workOrder{}, Answer: Pause{}, serve: s.queues.pausePool,
+			Body: workOrder{}, Answer: Pause{}, serve: s.jobs.open(s.queues.pausePool),
 			Pages: []Page{{
 				Title: "Pause a pool", Text: "No job of pool %s starts until you resume it. Running jobs and live calls continue.",
 				Danger: true, Done: "Pool {pool} starts no more jobs.",
@@ -55,7 +55,7 @@ func (s *Server) workRoutes() []Operation {
 			Name: "resumePool", Method: http.MethodPost, Audit: "pool.resume", Path: "/queue/{pool}/resume",
 			Summary: "End the pauses of a pool, an operator's and its provider's; the response shows what was ended",
 			Writes:  true,
-			Body:    workOrder{}, Answer: Pause{}, serve: s.queues.resumePool,
+			Body:    workOrder{}, Answer: Pause{}, serve: s.jobs.open(s.queues.resumePool),
 			Pages: []Page{{
 				Title: "End a pause", Text: "Calls of pool %s continue now. If the provider refuses them again, they pause again.",
 				Done: "Pool {pool} continues.",
@@ -73,7 +73,7 @@ func (s *Server) workRoutes() []Operation {
 				{name: "model", text: "Only those for this model, as named in the request"},
 				{
 					name: "status", text: "Only jobs in this state: queued, running, succeeded, failed, cancelled or expired",
-					choices: []string{"queued", "running", "succeeded", "failed", "cancelled", "expired"},
+					choices: jobStates,
 				},
 				{
 					name: "since", text: "Only those submitted at this time or later (RFC 3339)", kind: Since,
@@ -112,7 +112,7 @@ func (s *Server) workRoutes() []Operation {
 		{
 			Name: "cancelJob", Method: http.MethodPost, Audit: "job.cancel", Path: "/orgs/{org}/jobs/{job}/cancel",
 			Summary: "Cancel a job; a running job stops as soon as possible", Writes: true, Body: workOrder{},
-			Answer: Job{}, serve: s.jobs.cancelJob,
+			Answer: Job{}, serve: s.jobs.open(s.jobs.cancelJob),
 			Pages: []Page{{
 				Title: "Cancel a job", Text: "Cancels %s. A running job stops; its cost so far is charged.", Danger: true,
 				Done: "Job {id} is {status}.",
@@ -126,7 +126,7 @@ func (s *Server) workRoutes() []Operation {
 		{
 			Name: "replayJob", Method: http.MethodPost, Audit: "job.replay", Path: "/jobs/{job}/replay",
 			Summary: "Submit a dead letter again as a new job", Writes: true, Body: workOrder{}, Answer: Job{},
-			Status: 201, serve: s.jobs.replayJob,
+			Status: 201, serve: s.jobs.open(s.jobs.replayJob),
 			Pages: []Page{{
 				Title: "Replay a dead letter", Text: "Queues the request of %s again, as a new job with a full set of attempts.",
 				Done: "Queued again as {id}.",
@@ -180,7 +180,7 @@ func (s *Server) workRoutes() []Operation {
 			Name: "listWebhooks", Method: http.MethodGet, Path: "/webhooks",
 			Summary: "List webhook targets, and which of them are disabled because they answered 410",
 			Query:   []parameter{{name: "org", text: "Only this org's"}},
-			Answer:  page[webhook.Target]{}, serve: s.webhooks.listWebhooks,
+			Answer:  page[webhook.Target]{}, serve: s.webhooks.open(s.webhooks.listWebhooks),
 			Commands: []Command{{
 				Use: "webhooks targets", Short: "List webhook targets, including those switched off after status 410",
 				Example: "webhooks targets", None: "no webhook targets; set webhooks of an org in the configuration",
@@ -193,7 +193,7 @@ func (s *Server) workRoutes() []Operation {
 				orgsParameter, {name: "limit", text: "Maximum number per org, 1 to 1000; default: 100", kind: Count, value: "100"},
 			},
 			Answer: deadPage{},
-			serve:  s.webhooks.listDeadWebhooks,
+			serve:  s.webhooks.open(s.webhooks.listDeadWebhooks),
 			Commands: []Command{{
 				Use: "webhooks dead", Short: "List failed deliveries, newest first",
 				Example: "webhooks dead --org acme\nwebhooks dead -o json | jq -r '.[] | select(.reason == \"gone\") | .id'",
@@ -204,7 +204,7 @@ func (s *Server) workRoutes() []Operation {
 			Name: "replayWebhook", Method: http.MethodPost, Audit: "webhook.replay", Path: "/webhooks/dead/{letter}/replay",
 			Summary: "Retry abandoned deliveries, with the same webhook-id", Writes: true,
 			Query: []parameter{orgsParameter, reasonParameter}, Body: workOrder{}, Answer: webhook.DeadLetter{},
-			serve:  s.webhooks.replayWebhook,
+			serve:  s.webhooks.open(s.webhooks.replayWebhook),
 			NoPage: "the console does not list deliveries",
 			Commands: []Command{{
 				Use: "webhooks replay ID...", Short: "Send failed deliveries again with the same webhook-id",
@@ -216,7 +216,7 @@ func (s *Server) workRoutes() []Operation {
 			Name: "enableWebhook", Method: http.MethodPost, Audit: "webhook.enable",
 			Path:    "/orgs/{org}/webhooks/{target}/enable",
 			Summary: "Enable a disabled target again; dead letters are not replayed", Writes: true,
-			Body: workOrder{}, Answer: webhook.Target{}, serve: s.webhooks.enableWebhook,
+			Body: workOrder{}, Answer: webhook.Target{}, serve: s.webhooks.open(s.webhooks.enableWebhook),
 			Pages: []Page{{
 				Title: "Re-enable a webhook target",
 				Text:  "Sends events to target %s again. Replay missed events with llmguard webhooks replay.",
@@ -400,7 +400,7 @@ func (s *Server) spendingRoutes() []Operation {
 		},
 		{
 			Name: "listUnresolved", Method: http.MethodGet, Path: "/orgs/{org}/unresolved",
-			Summary: "List charges that arrived too late to be booked automatically", Answer: page[Unresolved]{},
+			Summary: "List charges that arrived too late to be booked automatically", Answer: page[ledger.Unresolved]{},
 			serve: s.ledger.listUnresolved,
 			Commands: []Command{{
 				Use: "usage reconcile", Short: "List, book or drop charges that arrived too late to be booked automatically",
@@ -411,7 +411,7 @@ func (s *Server) spendingRoutes() []Operation {
 				Orgs: "each", None: "nothing to reconcile",
 				Columns: []string{
 					"at:arrived;second", "org:org", "user:user", "model:model", "id:call", "attempt:attempt", "cost_nano:cost;usd",
-					"corrects:;=remark", "booked",
+					"corrects:;=remark", "booked:booked;=booked",
 				},
 			}},
 		},

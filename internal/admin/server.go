@@ -176,11 +176,10 @@ func (s *Server) setHandlers(o *Options) {
 	b := base{o, &directory{opts: o}, &recorder{opts: o}}
 	s.audit, s.login = b.audit, newAuthenticator(o, b.audit)
 	s.orgs, s.stops, s.brakes, s.credentials = &orgHandler{b}, &stopHandler{b}, &brakeHandler{b}, &credentialHandler{b}
-	s.limits, s.batches, s.webhooks = &limitHandler{b}, &batchHandler{b}, &webhookHandler{b}
+	s.limits, s.batches, s.queues, s.webhooks = &limitHandler{b}, &batchHandler{b}, &queueHandler{b}, &webhookHandler{b}
 	s.resets, s.overrides = &resetHandler{b, s.limits}, &overrideHandler{b, s.limits}
 	s.requests = &limitRequestHandler{b, s.limits, s.overrides}
 	s.users, s.jobs = &userHandler{b, s.overrides}, &jobHandler{b, s.batches}
-	s.queues = &queueHandler{b, s.jobs}
 	s.runs = &runHandler{b, guard.NewRuns(o.Budget, o.Memory)}
 	s.keys = &keyHandler{b, s.overrides, s.jobs, s.runs}
 	s.declarations = &declarationHandler{b, s.keys, newReplayer(o)}

@@ -156,11 +156,12 @@ func (g *SpendGroup) add(other *ledger.Row) {
 }
 
 // scan runs a read of the ledger when less than two of this process run.
-func (h *usageHandler) scan(ctx context.Context, read func() error) error {
+func scan[T any](ctx context.Context, h *usageHandler, read func() (T, error)) (T, error) {
 	select {
 	case h.scans <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		var none T
+		return none, ctx.Err()
 	}
 	defer func() { <-h.scans }()
 	return read()

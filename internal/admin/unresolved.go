@@ -3,25 +3,11 @@ package admin
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/wire"
 )
-
-// Unresolved is a charge that arrived too late to be booked, with the ledger's last entry of
-// its call.
-type Unresolved struct {
-	ledger.Entry
-	Booked *Booked `json:"booked" col:"booked;=booked"`
-}
-
-// Booked is the last entry of a call in the ledger.
-type Booked struct {
-	Kind  string `json:"kind"`
-	Total int64  `json:"total_nano_usd"`
-}
 
 // resolution is a request to resolve such a charge.
 type resolution struct {
@@ -37,21 +23,13 @@ type resolution struct {
 	By     string `json:"by,omitempty" help:"with --config: who makes the change (default: your OS user); otherwise the administrator"` // author; only for local commands
 }
 
-func viewUnresolved(u ledger.Unresolved) Unresolved {
-	v := Unresolved{Entry: u.Entry}
-	if u.Booked != nil {
-		v.Booked = &Booked{u.Booked.Kind, int64(u.Booked.Total)}
-	}
-	return v
-}
-
 func (h *ledgerHandler) listUnresolved(c *call) (any, error) {
 	org := c.r.PathValue("org")
 	if err := h.dir.known(org); err != nil {
 		return nil, err
 	}
 	list, err := h.unresolved(c, org)
-	return views(slices.Values(list), viewUnresolved), err
+	return listOf(list), err
 }
 
 // unresolved reads an org's list, with the ledger entries of its calls.

@@ -162,18 +162,13 @@ func (h *usageHandler) getUsage(c *call) (any, error) {
 }
 
 // report answers a query. At most two of this process read entries or make series at the same time.
-func (h *usageHandler) report(ctx context.Context, q ledger.Query) (out *ledger.Report, err error) {
+func (h *usageHandler) report(ctx context.Context, q ledger.Query) (*ledger.Report, error) {
 	books := h.opts.Budget.Ledger
-	read := func() error {
-		out, err = ledger.Read(ctx, books, q)
-		return err
-	}
+	read := func() (*ledger.Report, error) { return ledger.Read(ctx, books, q) }
 	if q.Step > 0 || q.FromEntries(books) {
-		err = h.scan(ctx, read)
-	} else {
-		err = read()
+		return scan(ctx, h, read)
 	}
-	return out, err
+	return read()
 }
 
 // by parses what usage is grouped by: at most one label, which must be configured, because a misspelled

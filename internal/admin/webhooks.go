@@ -12,19 +12,21 @@ import (
 // webhookHandler serves /webhooks.
 type webhookHandler struct{ base }
 
-// webhooks opens the webhook sender.
-func (h *webhookHandler) webhooks() (*webhook.Sender, error) {
-	if h.opts.Webhooks == nil {
-		return nil, noWork("webhooks")
+// open makes a handler of one that needs the webhook sender.
+func (h *webhookHandler) open(serve func(*call, *webhook.Sender) (any, error)) handler {
+	return func(c *call) (any, error) {
+		if h.opts.Webhooks == nil {
+			return nil, noWork("webhooks")
+		}
+		hooks, err := h.opts.Webhooks()
+		if err != nil {
+			return nil, err
+		}
+		return serve(c, hooks)
 	}
-	return h.opts.Webhooks()
 }
 
-func (h *webhookHandler) listWebhooks(c *call) (any, error) {
-	hooks, err := h.webhooks()
-	if err != nil {
-		return nil, err
-	}
+func (h *webhookHandler) listWebhooks(c *call, hooks *webhook.Sender) (any, error) {
 	orgs := hooks.Orgs()
 	if org := c.r.URL.Query().Get("org"); org != "" {
 		orgs = []string{org}
@@ -41,11 +43,7 @@ func (h *webhookHandler) listWebhooks(c *call) (any, error) {
 }
 
 // enableWebhook enables a disabled target.
-func (h *webhookHandler) enableWebhook(c *call) (any, error) {
-	hooks, err := h.webhooks()
-	if err != nil {
-		return nil, err
-	}
+func (h *webhookHandler) enableWebhook(c *call, hooks *webhook.Sender) (any, error) {
 	ctx := c.r.Context()
 	org := c.r.PathValue("org")
 	id := c.r.PathValue("target")
@@ -85,11 +83,7 @@ func (h *webhookHandler) hooked(c *call) ([]string, error) {
 }
 
 // listDeadWebhooks lists failed deliveries, newest first within each org.
-func (h *webhookHandler) listDeadWebhooks(c *call) (any, error) {
-	hooks, err := h.webhooks()
-	if err != nil {
-		return nil, err
-	}
+func (h *webhookHandler) listDeadWebhooks(c *call, hooks *webhook.Sender) (any, error) {
 	orgs, err := h.hooked(c)
 	if err != nil {
 		return nil, err
@@ -110,11 +104,7 @@ func (h *webhookHandler) listDeadWebhooks(c *call) (any, error) {
 }
 
 // replayWebhook delivers a failed delivery again.
-func (h *webhookHandler) replayWebhook(c *call) (any, error) {
-	hooks, err := h.webhooks()
-	if err != nil {
-		return nil, err
-	}
+func (h *webhookHandler) replayWebhook(c *call, hooks *webhook.Sender) (any, error) {
 	orgs, err := h.hooked(c)
 	if err != nil {
 		return nil, err

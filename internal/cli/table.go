@@ -97,16 +97,16 @@ var formats = map[string]format{
 		return permille(r.PriorMean) + " " + permille(r.PriorHold)
 	}),
 	"=remark": func(_ io.Writer, _, answer reflect.Value) string {
-		if late, ok := answer.Interface().(admin.Unresolved); ok {
+		if late, ok := answer.Interface().(ledger.Unresolved); ok {
 			return remark(late.Entry)
 		}
 		return remark(answer.Interface().(ledger.Entry))
 	},
-	"=booked": ofAnswer(func(w io.Writer, late admin.Unresolved) string {
+	"=booked": ofAnswer(func(w io.Writer, late ledger.Unresolved) string {
 		if late.Booked == nil {
 			return "no"
 		}
-		return fmt.Sprintf("yes, %s (%s)", usd(w, pricing.Nano(late.Booked.Total)), late.Booked.Kind)
+		return fmt.Sprintf("yes, %s (%s)", usd(w, late.Booked.Total), late.Booked.Kind)
 	}),
 }
 
