@@ -3,6 +3,7 @@ package ledger
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -178,19 +179,12 @@ func lineID(line []byte) (string, bool) {
 }
 
 // earlier reports whether ledger id a comes before b, of the same part.
-func earlier(a, b string) bool {
+func earlier(a, b string) bool { return compareIDs(a, b) < 0 }
+
+// compareIDs compares ledger ids of the same part. Their numbers have no leading zeros, so that a longer one is larger.
+func compareIDs(a, b string) int {
 	aMS, aN, _ := strings.Cut(a, "-")
 	bMS, bN, _ := strings.Cut(b, "-")
-	if aMS != bMS {
-		return less(aMS, bMS)
-	}
-	return less(aN, bN)
-}
-
-// less compares decimal numbers without leading zeros.
-func less(a, b string) bool {
-	if len(a) != len(b) {
-		return len(a) < len(b)
-	}
-	return a < b
+	return cmp.Or(cmp.Compare(len(aMS), len(bMS)), strings.Compare(aMS, bMS), cmp.Compare(len(aN), len(bN)),
+		strings.Compare(aN, bN))
 }

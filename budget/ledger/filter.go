@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,13 +46,7 @@ const MaxFilterTerms = 16
 
 // FilterNames lists what a filter can name, without labels.
 func FilterNames() []string {
-	out := Names()
-	for name := range texts {
-		out = append(out, name)
-	}
-	for name := range numbers {
-		out = append(out, name)
-	}
+	out := slices.AppendSeq(slices.AppendSeq(Names(), maps.Keys(texts)), maps.Keys(numbers))
 	slices.Sort(out)
 	return out
 }
@@ -181,12 +176,7 @@ func (f Filter) Empty() bool { return len(f.terms) == 0 }
 
 // Fits reports whether the entry meets all conditions.
 func (f Filter) Fits(e *Entry) bool {
-	for i := range f.terms {
-		if !f.terms[i].fits(e) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(f.terms, func(t term) bool { return !t.fits(e) })
 }
 
 func (t *term) fits(e *Entry) bool {
@@ -248,17 +238,11 @@ func sized(op string, sign int) bool {
 
 // found reports whether what names the call contains the text.
 func found(lower string, c *Call) bool {
-	for _, text := range []string{c.ID, c.User, c.Key, c.Model, c.JobID, c.Batch, string(c.Run)} {
-		if strings.Contains(strings.ToLower(text), lower) {
-			return true
-		}
-	}
+	texts := []string{c.ID, c.User, c.Key, c.Model, c.JobID, c.Batch, string(c.Run)}
 	for _, value := range c.Labels.All() {
-		if strings.Contains(strings.ToLower(value), lower) {
-			return true
-		}
+		texts = append(texts, value)
 	}
-	return false
+	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(strings.ToLower(text), lower) })
 }
 
 // rolled reports whether the sums of days and hours are enough to apply the filter.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -59,14 +60,10 @@ func NewLabels(values map[string]string) (Labels, error) {
 		return "", fmt.Errorf("ledger: %d labels, at most %d", len(names), MaxLabels)
 	}
 	slices.Sort(names)
-	var b strings.Builder
 	for i, name := range names {
-		if i > 0 {
-			b.WriteString(labelSep)
-		}
-		b.WriteString(name + "=" + values[name])
+		names[i] = name + "=" + values[name]
 	}
-	return Labels(b.String()), nil
+	return Labels(strings.Join(names, labelSep)), nil
 }
 
 // All returns names and values, sorted by name.
@@ -98,19 +95,12 @@ func (l Labels) Map() map[string]string {
 	if l == "" {
 		return nil
 	}
-	out := map[string]string{}
-	for name, value := range l.All() {
-		out[name] = value
-	}
-	return out
+	return maps.Collect(l.All())
 }
 
 // With returns the labels with one value replaced; an empty value removes the label.
 func (l Labels) With(name, value string) Labels {
-	values := l.Map()
-	if values == nil {
-		values = map[string]string{}
-	}
+	values := maps.Collect(l.All())
 	values[name] = value
 	out, err := NewLabels(values)
 	if err != nil {

@@ -219,14 +219,7 @@ func (s *streamReader) next(ctx context.Context) (err error) {
 
 // compare orders readers by their next entries.
 func (s *streamReader) compare(o *streamReader) int {
-	a, b := s.page[0].ID, o.page[0].ID
-	order := 0
-	switch {
-	case earlier(a, b):
-		order = -1
-	case earlier(b, a):
-		order = 1
-	}
+	order := compareIDs(s.page[0].ID, o.page[0].ID)
 	if s.newest {
 		order = -order
 	}

@@ -33,11 +33,7 @@ func viewCredential(provider string, c *tenants.Credential) Credential {
 type credentialHandler struct{ base }
 
 func (h *credentialHandler) listCredentials(c *call) (any, error) {
-	org := c.r.PathValue("org")
-	if err := h.dir.known(org); err != nil {
-		return nil, err
-	}
-	own := h.dir.records(org).Credentials
+	own := h.dir.records(c.r.PathValue("org")).Credentials
 	return views(byName(own), func(id string) Credential { return viewCredential(id, own[id]) }), nil
 }
 
@@ -45,9 +41,6 @@ const maxSecret = 4096
 
 func (h *credentialHandler) setCredential(c *call) (any, error) {
 	org, provider := c.r.PathValue("org"), c.r.PathValue("provider")
-	if err := h.dir.known(org); err != nil {
-		return nil, err
-	}
 	if !slices.Contains(h.opts.File().Providers, provider) {
 		return nil, wire.NotFound("provider", "provider_not_found", "There is no provider %.80q%s", provider,
 			settings.Hint(provider, h.opts.File().Providers))
@@ -74,9 +67,6 @@ func (h *credentialHandler) setCredential(c *call) (any, error) {
 
 func (h *credentialHandler) deleteCredential(c *call) (any, error) {
 	org, provider := c.r.PathValue("org"), c.r.PathValue("provider")
-	if err := h.dir.known(org); err != nil {
-		return nil, err
-	}
 	if h.dir.records(org).Credentials[provider] == nil {
 		return nil, wire.NotFound("provider", "credential_not_found", "Org %s has not set a credential for %.80q", org,
 			provider)

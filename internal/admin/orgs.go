@@ -154,9 +154,6 @@ func (h *orgHandler) createOrg(c *call) (any, error) {
 
 func (h *orgHandler) updateOrg(c *call) (any, error) {
 	id := c.r.PathValue("org")
-	if err := h.dir.known(id); err != nil {
-		return nil, err
-	}
 	ref := tenants.Ref{Kind: tenants.KindOrg, Org: id, ID: id}
 	if _, err := change(c, h.audit, c.entry(id, id), ref, func(r *tenants.Org) error {
 		return patch(c, &r.Fields)

@@ -47,11 +47,7 @@ type overrideHandler struct {
 }
 
 func (h *overrideHandler) listOverrides(c *call) (any, error) {
-	org := c.r.PathValue("org")
-	if err := h.dir.known(org); err != nil {
-		return nil, err
-	}
-	return listOf(h.dir.overrides(c, org)), nil
+	return listOf(h.dir.overrides(c, c.r.PathValue("org"))), nil
 }
 
 // longest is the maximum duration of an override; a longer one should be a limit.
@@ -60,9 +56,6 @@ const longest = 366 * 24 * time.Hour
 func (h *overrideHandler) createOverride(c *call) (any, error) {
 	org := c.r.PathValue("org")
 	n := body[newOverride](c)
-	if err := h.dir.known(org); err != nil {
-		return nil, err
-	}
 	l, err := h.limits.limitToReset(org, n.Limit, &limitReset{User: n.User, Key: n.Key, Group: n.Group})
 	if err != nil {
 		return nil, err
@@ -211,9 +204,6 @@ func quantity(param, text string, m budget.Metric) (int64, error) {
 
 func (h *overrideHandler) deleteOverride(c *call) (any, error) {
 	org, id := c.r.PathValue("org"), c.r.PathValue("override")
-	if err := h.dir.known(org); err != nil {
-		return nil, err
-	}
 	if h.dir.records(org).Overrides[id] == nil {
 		return nil, wire.NotFound("override", "override_not_found", "Org %s has no override %.80q", org, id)
 	}

@@ -13,6 +13,26 @@ import (
 // handler serves one route and returns the response.
 type handler func(c *call) (any, error)
 
+// known makes a handler of one for an org that exists.
+func (s *Server) known(serve handler) handler {
+	return func(c *call) (any, error) {
+		if err := s.orgs.dir.known(c.r.PathValue("org")); err != nil {
+			return nil, err
+		}
+		return serve(c)
+	}
+}
+
+// withLedger makes a handler of one for an org that exists, or that left a ledger when it was deleted.
+func (s *Server) withLedger(serve handler) handler {
+	return func(c *call) (any, error) {
+		if _, err := s.orgs.dir.ledgerOrg(c.r.Context(), c.r.PathValue("org")); err != nil {
+			return nil, err
+		}
+		return serve(c)
+	}
+}
+
 var refusalPeriod = []parameter{
 	{name: "from", text: "Hours since this time (RFC 3339); default: a day ago", kind: Period, value: "24h"},
 	{name: "to", text: "Before this time (RFC 3339); default: now", kind: Period},
@@ -58,7 +78,7 @@ func (s *Server) orgRoutes() []Operation {
 		{
 			Name: "updateOrg", Method: http.MethodPatch, Audit: "org.update", Path: "/orgs/{org}",
 			Summary: "Change an org; null resets a field to the file's value or the default", Writes: true,
-			Query: []parameter{reasonParameter}, Body: orgPatch{}, Answer: Org{}, serve: s.orgs.updateOrg,
+			Query: []parameter{reasonParameter}, Body: orgPatch{}, Answer: Org{}, serve: s.known(s.orgs.updateOrg),
 			Commands: []Command{{
 				Use: "orgs update ORG", Short: "Change an org",
 				Example: "orgs update acme --weight 200\norgs update acme --unset weight\n" +
@@ -311,7 +331,7 @@ func (s *Server) orgRoutes() []Operation {
 		{
 			Name: "listCredentials", Method: http.MethodGet, Path: "/orgs/{org}/credentials",
 			Summary: "List the org's own credentials for providers, without the secrets", Answer: page[Credential]{},
-			serve: s.credentials.listCredentials,
+			serve: s.known(s.credentials.listCredentials),
 			Commands: []Command{{
 				Use: "orgs credentials list", Short: "List an org's own credentials", Example: "orgs credentials list --org acme",
 			}},
@@ -320,7 +340,7 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "setCredential", Method: http.MethodPut, Audit: "credential.set", Path: "/orgs/{org}/credentials/{provider}",
 			Summary: "Set the org's own credential for a provider; it cannot be read back", Writes: true,
 			Query: []parameter{reasonParameter}, Body: newCredential{}, Answer: Credential{},
-			serve:  s.credentials.setCredential,
+			serve:  s.known(s.credentials.setCredential),
 			NoPage: "a secret is not typed into a page",
 			Commands: []Command{{
 				Use: "orgs credentials set PROVIDER", Short: "Set the org's provider credential, read from standard input",
@@ -331,7 +351,7 @@ func (s *Server) orgRoutes() []Operation {
 			Name: "deleteCredential", Method: http.MethodDelete, Audit: "credential.delete",
 			Path:    "/orgs/{org}/credentials/{provider}",
 			Summary: "Remove the org's own credential; its calls use the deployment's account again", Writes: true,
-			Query: []parameter{reasonParameter}, serve: s.credentials.deleteCredential,
+			Query: []parameter{reasonParameter}, serve: s.known(s.credentials.deleteCredential),
 			NoPage: "as setCredential",
 			Commands: []Command{{
 				Use: "orgs credentials delete PROVIDER", Example: "orgs credentials delete openai --org acme --yes",
@@ -356,7 +376,7 @@ func (s *Server) orgRoutes() []Operation {
 		{
 			Name: "exportOrg", Method: http.MethodGet, Path: "/orgs/{org}/export",
 			Summary: "Stream all stored data of an org as JSON lines, without secrets, bodies and file contents; the last " +
-				"line has type end", Lines: true, Answer: orgdata.ExportLine{}, serve: s.orgData.exportOrg,
+				"line has type end", Lines: true, Answer: orgdata.ExportLine{}, serve: s.known(s.orgData.exportOrg),
 			Commands: []Command{{
 				Use: "orgs export ORG", Short: "Export all data of an org as JSON lines",
 				Long: "Every line is {\"type\": ..., \"data\": ...}. The first is a header with the schema version. Then follow the org as it is in\n" +

@@ -136,7 +136,7 @@ func (s *Server) limitRoutes() []Operation {
 		{
 			Name: "listOverrides", Method: http.MethodGet, Path: "/orgs/{org}/overrides",
 			Summary: "List overrides of limits, including those that ended in the last week", Answer: page[Override]{},
-			serve: s.overrides.listOverrides,
+			serve: s.known(s.overrides.listOverrides),
 			Commands: []Command{{
 				Use: "limits overrides", Short: "List overrides, including those that ended in the last week",
 				None:    "no overrides",
@@ -147,7 +147,7 @@ func (s *Server) limitRoutes() []Operation {
 			Name: "createOverride", Method: http.MethodPost, Audit: "limit.override", Path: "/orgs/{org}/overrides",
 			Summary: "Temporarily change a limit's amount; the override expires automatically",
 			Writes:  true, Body: newOverride{},
-			Answer: Override{}, Status: 201, serve: s.overrides.createOverride,
+			Answer: Override{}, Status: 201, serve: s.known(s.overrides.createOverride),
 			Pages: []Page{{
 				Name: "raise-limit", Title: "Temporarily change a limit", Must: true,
 				Text: "Changes the amount of limit %s for a time. It then returns to the previous amount. The usage is kept.",
@@ -171,7 +171,7 @@ func (s *Server) limitRoutes() []Operation {
 			Name: "deleteOverride", Method: http.MethodDelete, Audit: "limit.override.end",
 			Path:    "/orgs/{org}/overrides/{override}",
 			Summary: "End an override now", Writes: true, Query: []parameter{reasonParameter},
-			serve: s.overrides.deleteOverride,
+			serve: s.known(s.overrides.deleteOverride),
 			Pages: []Page{{
 				Name: "end-override", Title: "End a temporary change",
 				Text: "Ends change %s now. The limit returns to its previous amount.", Done: "The temporary change has ended.",

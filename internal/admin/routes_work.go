@@ -284,7 +284,7 @@ func (s *Server) spendingRoutes() []Operation {
 				},
 				filterParameter,
 			},
-			Answer: Usage{}, serve: s.usage.getUsage,
+			Answer: Usage{}, serve: s.withLedger(s.usage.getUsage),
 			Commands: []Command{{Use: "usage", Own: true}},
 		},
 
@@ -303,7 +303,7 @@ func (s *Server) spendingRoutes() []Operation {
 				{name: "limit", text: "Maximum number of entries; default: 50"},
 				{name: "before", text: "Continue here: next of the page before"},
 			}, periodParameters...),
-			Answer: CallPage{}, serve: s.usage.searchCalls,
+			Answer: CallPage{}, serve: s.withLedger(s.usage.searchCalls),
 			Without: "usage entries has the same entries",
 		},
 
@@ -367,13 +367,13 @@ func (s *Server) spendingRoutes() []Operation {
 			Summary: "Stream ledger entries as JSON lines; if an error occurs, it is the last line",
 			Query: append([]parameter{{name: "order", text: "oldest or newest first; default: oldest"}, filterParameter},
 				periodParameters...),
-			Lines: true, Answer: ledger.Entry{}, serve: s.ledger.listLedger,
+			Lines: true, Answer: ledger.Entry{}, serve: s.withLedger(s.ledger.listLedger),
 			Commands: []Command{{Use: "usage entries", Own: true}},
 		},
 		{
 			Name: "listCorrections", Method: http.MethodGet, Path: "/orgs/{org}/corrections",
 			Summary: "Stream manual corrections of the org's bill, oldest first", Query: periodParameters,
-			Lines: true, Answer: ledger.AuditRecord{}, serve: s.ledger.listCorrections,
+			Lines: true, Answer: ledger.AuditRecord{}, serve: s.withLedger(s.ledger.listCorrections),
 			Commands: []Command{{
 				Use: "usage audit", Short: "List manual billing corrections", Example: "usage audit --from 2026-11", Orgs: "ledgers",
 				None: "no corrections in the period",
@@ -401,7 +401,7 @@ func (s *Server) spendingRoutes() []Operation {
 		{
 			Name: "listUnresolved", Method: http.MethodGet, Path: "/orgs/{org}/unresolved",
 			Summary: "List charges that arrived too late to be booked automatically", Answer: page[ledger.Unresolved]{},
-			serve: s.ledger.listUnresolved,
+			serve: s.known(s.ledger.listUnresolved),
 			Commands: []Command{{
 				Use: "usage reconcile", Short: "List, book or drop charges that arrived too late to be booked automatically",
 				Long: "A charge that arrives more than an hour after its call may already be booked, so it waits here for your decision. \"booked\"\n" +

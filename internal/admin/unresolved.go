@@ -24,11 +24,7 @@ type resolution struct {
 }
 
 func (h *ledgerHandler) listUnresolved(c *call) (any, error) {
-	org := c.r.PathValue("org")
-	if err := h.dir.known(org); err != nil {
-		return nil, err
-	}
-	list, err := h.unresolved(c, org)
+	list, err := h.unresolved(c, c.r.PathValue("org"))
 	return listOf(list), err
 }
 

@@ -225,11 +225,11 @@ func billed(s ledger.Sums) ledger.Sums {
 	return s
 }
 
-func addTo(to map[Line]*ledger.Sums, line Line, s ledger.Sums) {
-	if to[line] == nil {
-		to[line] = &ledger.Sums{}
+func addTo[K comparable](to map[K]*ledger.Sums, key K, s ledger.Sums) {
+	if to[key] == nil {
+		to[key] = &ledger.Sums{}
 	}
-	to[line].Add(s)
+	to[key].Add(s)
 }
 
 // partsOf returns what an entry adds to the day, as the scripts that wrote it did: one part, or two

@@ -183,9 +183,7 @@ func (r *focusRow) vendor() string {
 	return r.o.Vendor(r.Provider)
 }
 
-func (r *focusRow) account() string {
-	return cmp.Or(r.o.BillingAccount, r.Provider, "llmguard")
-}
+func (r *focusRow) account() string { return cmp.Or(r.o.BillingAccount, r.Provider, "llmguard") }
 
 // sku identifies the model.
 func (r *focusRow) sku() string { return cmp.Or(r.Provider, "llmguard") + "/" + r.Model }
@@ -234,10 +232,7 @@ func (r *focusRow) describe() string {
 
 // tags returns the tags as a JSON object, or "". Names of ours have a prefix, as FOCUS requires.
 func (r *focusRow) tags() string {
-	tags := r.Labels.Map()
-	if tags == nil {
-		tags = map[string]string{}
-	}
+	tags := maps.Collect(r.Labels.All())
 	for name, value := range map[string]string{
 		"llmguard:user": r.User, "llmguard:key": r.Key, "llmguard:endpoint": r.Endpoint,
 	} {
@@ -251,8 +246,6 @@ func (r *focusRow) tags() string {
 	text, _ := json.Marshal(tags) // strings cannot fail
 	return string(text)
 }
-
-func (r *focusRow) orgName() string { return cmp.Or(r.o.OrgName, r.o.Org) }
 
 // WriteCSV writes the export as CSV with a header (RFC 4180, with line feeds). Nulls are empty
 // cells.

@@ -1,6 +1,7 @@
 package finance
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -119,7 +120,7 @@ func focusColumns() []focusColumn {
 		never("SkuPriceDetails"),
 		when(usage, when(model, text("SkuPriceId", func(r *focusRow) string { return r.sku() + "/" + r.class }))),
 		text("SubAccountId", func(r *focusRow) string { return r.o.Org }),
-		text("SubAccountName", (*focusRow).orgName),
+		text("SubAccountName", func(r *focusRow) string { return cmp.Or(r.o.OrgName, r.o.Org) }),
 		fixed("SubAccountType", "Organization"),
 		text("Tags", (*focusRow).tags),
 		either("x_Detail", func(r *focusRow) bool { return r.Undetailed }, "no labels", ""),

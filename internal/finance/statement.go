@@ -76,11 +76,7 @@ type sectionOf struct {
 }
 
 func (s *sectionOf) add(line Line, sums ledger.Sums) {
-	name := cmp.Or(s.name(line), noName)
-	if s.sums[name] == nil {
-		s.sums[name] = &ledger.Sums{}
-	}
-	s.sums[name].Add(sums)
+	addTo(s.sums, cmp.Or(s.name(line), noName), sums)
 }
 
 func (s *sectionOf) section() Section {

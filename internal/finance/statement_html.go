@@ -20,7 +20,7 @@ var statementHTML string
 func (st *Statement) WriteHTML(to io.Writer) error {
 	t, err := template.New("statement").Funcs(template.FuncMap{
 		"usd": func(n pricing.Nano) string { return n.String() }, "whole": figures.Count, "share": st.share,
-		"month":  longMonth,
+		"month":  func(m Month) string { return figures.Month(m.Begin()) },
 		"minute": figures.Minute,
 		"class":  func(class string) string { return strings.ReplaceAll(class, "_", " ") },
 	}).Parse(statementHTML)
@@ -50,8 +50,6 @@ func (st *Statement) named() []Section {
 	}
 	return out
 }
-
-func longMonth(m Month) string { return figures.Month(m.Begin()) }
 
 // share formats a part of the total in percent.
 func (st *Statement) share(n pricing.Nano) string {
