@@ -62,3 +62,63 @@ func ValidID(id string) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
 	}) < 0
 }
+
+// RunPath is a run and the runs it belongs to: their ids from the outermost to its own, joined with
+// "/". "" is no run.
+type RunPath string
+
+const runSep = "/"
+
+// ID returns the id of the run itself.
+func (p RunPath) ID() string { return string(p[strings.LastIndex(string(p), runSep)+1:]) }
+
+// IDs returns the ids from the outermost run to the run itself; nil for no run.
+func (p RunPath) IDs() []string {
+	if p == "" {
+		return nil
+	}
+	return strings.Split(string(p), runSep)
+}
+
+// Outermost returns the id of the outermost run; "" for no run.
+func (p RunPath) Outermost() string {
+	id, _, _ := strings.Cut(string(p), runSep)
+	return id
+}
+
+// Below returns the path of a run inside p.
+func (p RunPath) Below(id string) RunPath {
+	if p == "" {
+		return RunPath(id)
+	}
+	return p + runSep + RunPath(id)
+}
+
+// Within reports whether the run is outer or inside it. Every run, and none, is within "".
+func (p RunPath) Within(outer RunPath) bool {
+	return outer == "" || p == outer || strings.HasPrefix(string(p), string(outer)+runSep)
+}
+
+// Parent returns the path without its last run.
+func (p RunPath) Parent() RunPath { return p[:max(strings.LastIndex(string(p), runSep), 0)] }
+
+// CostSum is the sum of the ledger's entries of one job or batch: it is increased by the script that
+// writes an entry, so that the two are equal at any time.
+type CostSum struct {
+	Name string // below the place's prefix
+	Life any    // in ms, after the last charge
+}
+
+// CostName names the sum of a job or a batch.
+func CostName(id string) string { return "cost:" + id }
+
+// CostSums returns the sums that what the call is charged is added to, with the lives of those of jobs and of batches.
+func (c Call) CostSums(jobLife, batchLife any) (all []CostSum) {
+	if c.JobID != "" {
+		all = append(all, CostSum{CostName(c.JobID), jobLife})
+	}
+	if c.Batch != "" {
+		all = append(all, CostSum{CostName(c.Batch), batchLife})
+	}
+	return all
+}

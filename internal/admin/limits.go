@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -291,4 +292,46 @@ func (h *limitHandler) defaultLimits(user, key string) ([]budget.Limit, error) {
 		return nil, invalid("org", "A user or key belongs to one org. Name that org instead of %s", everyOrg)
 	}
 	return h.opts.Defaults()
+}
+
+// forecast sets the rate of a limit, and when it is used up.
+func (v *Limit) forecast(f budget.Forecast) {
+	rate := f.PerHour()
+	v.PerHour = &rate
+	if f.Known {
+		seconds := f.UsedUp.Truncate(time.Second).Seconds()
+		v.UsedUp = &seconds
+	}
+}
+
+// shapeOf describes how capacity returns.
+func shapeOf(s budget.Shape) string {
+	switch s.Kind {
+	case budget.Window:
+		return "window " + figures.Lasting(s.Window)
+	case budget.ExactWindow:
+		return "exact window " + figures.Lasting(s.Window)
+	case budget.Fixed:
+		return "fixed window " + figures.Lasting(s.Window)
+	case budget.Calendar:
+		period := s.Calendar
+		if s.Starts != "" {
+			period += " from " + s.Starts
+		}
+		zone := "UTC"
+		if s.Location != nil {
+			zone = s.Location.String()
+		}
+		return "calendar " + period + " " + zone
+	case budget.Bucket:
+		if s.Refill == 0 {
+			return "bucket, never refilled"
+		}
+		return "bucket, refilled in " +
+			figures.Lasting(budget.Lasting(s.Per.Seconds()*float64(s.Amount)/float64(s.Refill)))
+	case budget.Once:
+		return "once"
+	default:
+		return "open calls"
+	}
 }

@@ -302,3 +302,15 @@ func OperationOf(name string) *Operation {
 func Fill(text string, values func(name string) string) string {
 	return pathArgument.ReplaceAllStringFunc(text, func(m string) string { return values(m[1 : len(m)-1]) })
 }
+
+// ShellWord quotes a word of a printed command where a shell would change it.
+func ShellWord(word string) string {
+	special := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("/._-+:=@%,", r))
+	}
+	if word != "" && !strings.ContainsFunc(word, special) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

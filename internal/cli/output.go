@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -246,4 +250,32 @@ func csvCell(value json.RawMessage) string {
 		return ledger.CellText(text)
 	}
 	return string(value)
+}
+
+// streamLines prints a stream of JSON lines.
+func streamLines(c *cobra.Command, o *operated, a *adminClient) error {
+	w := bufio.NewWriterSize(c.OutOrStdout(), 1<<16)
+	err := a.lines(c.Context(), o.path(), func(line json.RawMessage) error {
+		_, err := w.Write(append(line, '\n'))
+		return err
+	})
+	return errors.Join(err, w.Flush())
+}
+
+// intoFile writes a file that only its owner can read, completely or not at all.
+func intoFile(name string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.part")
+	var where *fs.PathError
+	if errors.As(err, &where) { // the temporary name means nothing to the user
+		return fmt.Errorf("cannot write %s: %w", name, where.Err)
+	}
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // it is renamed when all went well
+	w := bufio.NewWriterSize(f, 1<<16)
+	if err := errors.Join(write(w), w.Flush(), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), name)
 }

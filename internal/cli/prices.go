@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/app"
+	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
@@ -145,4 +147,20 @@ func pricedAt(model string, list []pricing.Entry) []string {
 	return providerIDs(slices.DeleteFunc(slices.Clone(list), func(e pricing.Entry) bool {
 		return e.Model != model && !slices.Contains(e.Names, model)
 	}))
+}
+
+// showCalibration lists the models that match a pattern.
+func showCalibration(c *cobra.Command, o *operated, a *adminClient) error {
+	rows, err := list[calibration.Row](c.Context(), a, o.path())
+	if err != nil {
+		return err
+	}
+	pattern, _ := c.Flags().GetString("model")
+	rows = slices.DeleteFunc(rows, func(r calibration.Row) bool {
+		return !providers.MatchAny([]string{pattern}, r.Model)
+	})
+	if pattern != "*" {
+		o.command.None += " for models that match " + pattern
+	}
+	return o.listed(c, reflect.ValueOf(rows))
 }

@@ -4,6 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,7 +15,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/llmguard/llmguard/config"
 	"github.com/llmguard/llmguard/internal/auth/keys"
+	"github.com/llmguard/llmguard/internal/diagnose"
+	"github.com/llmguard/llmguard/internal/figures"
+	"github.com/llmguard/llmguard/internal/tenants"
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
@@ -209,4 +217,143 @@ func wrongValue(err *pflag.InvalidValueError) error {
 		return err // of a type of our own, which explains it
 	}
 	return fmt.Errorf("--%s %s: expected %s", f.Name, err.GetValue(), want)
+}
+
+// exit ends the program with this exit code; the messages have been printed already.
+type exit int
+
+func (e exit) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// exitCode prints why a command failed and returns its exit code.
+func exitCode(w io.Writer, err error) int {
+	var code exit
+	if errors.As(err, &code) {
+		return int(code)
+	}
+	complain(w, err)
+	var wrong *mistake
+	if errors.As(err, &wrong) {
+		return exitMistake
+	}
+	return 1
+}
+
+// complain prints an error, and the page that explains its code if it has one. Each configuration error is on its
+// own line that starts with the file name, as editors expect.
+func complain(w io.Writer, err error) {
+	var wrong config.Errors
+	if errors.As(err, &wrong) {
+		fmt.Fprintln(w, wrong)
+		return
+	}
+	fmt.Fprintln(w, "llmguard:", err)
+	var refused *refusal
+	if errors.As(err, &refused) && refused.code != "" {
+		fmt.Fprintf(w, "`llmguard docs errors#%s` explains this error\n", refused.code)
+	}
+	if errors.Is(err, tenants.ErrUnavailable) {
+		fmt.Fprintln(w, diagnose.RedisFix(err))
+	}
+}
+
+// wantFile documents what to do when the command's configuration file does not exist.
+func wantFile(c *cobra.Command, path *string) {
+	c.Long = cmp.Or(c.Long, c.Short) +
+		"\n\nIt reads the configuration file and does not work over the network (LLMGUARD_ADMIN_URL and contexts do not apply)."
+	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		if named, _ := c.Flags().GetString("context"); named != "" {
+			return fmt.Errorf("`%s` reads the configuration file and does not work over the network; remove --context",
+				c.CommandPath())
+		}
+		if _, err := os.Stat(*path); errors.Is(err, fs.ErrNotExist) {
+			return noConfig{*path, c.CommandPath()}
+		}
+		return nil
+	}
+}
+
+// noConfig is the error for a missing configuration file.
+type noConfig struct{ path, command string }
+
+func (e noConfig) Error() string {
+	return fmt.Sprintf("%s not found. Use --config FILE (`llmguard dev` writes one and prints its path), or "+
+		"create one with `llmguard init`. `%s` needs this file and does not work over the network", e.path, e.command)
+}
+
+// plural formats a count: "1 org", "2 orgs".
+func plural(n int, thing string) string { return figures.Plural(int64(n), thing) }
+
+// named maps flags and arguments to the API lists that complete them, and the member of a line; %s is the org.
+var named = map[string]struct{ path, member string }{
+	"org": {"/orgs", "id"}, "user": {"/orgs/%s/users", "id"}, "key": {"/orgs/%s/keys", "id"},
+	"limit": {"/orgs/%s/limits", "name"}, "run": {"/orgs/%s/runs", "id"}, "override": {"/orgs/%s/overrides", "id"},
+	"brake": {"/brakes?org=%s", "brake"}, "request": {"/limit_requests", "id"}, "admin": {"/admins", "id"},
+	"pool": {"/queue", "pool"}, "job": {"/jobs", "id"}, "batch": {"/batches", "id"}, "target": {"/webhooks", "id"},
+	"letter": {"/webhooks/dead", "id"},
+}
+
+// completeFlags adds shell completion of ids, from a running llmguard or its Redis.
+func completeFlags(c *cobra.Command) {
+	if c.Flags().Lookup("admin-url") == nil {
+		return
+	}
+	for kind := range named {
+		if c.Flags().Lookup(kind) != nil {
+			_ = c.RegisterFlagCompletionFunc(kind, completeIDs(kind))
+		}
+	}
+	words := strings.Fields(c.Use)
+	if len(words) != 2 || c.ValidArgsFunction != nil || c.Name() == "create" {
+		return
+	}
+	kind := strings.ToLower(strings.Trim(words[1], "[]."))
+	if operated := c.Annotations[operationInput]; operated != "" {
+		kind = operated
+	}
+	if _, ok := named[kind]; !ok {
+		return
+	}
+	ids, several := completeIDs(kind), strings.HasSuffix(words[1], "...")
+	c.ValidArgsFunction = func(c *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 && !several {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return ids(c, args, begin)
+	}
+}
+
+// completeIDs lists the ids of a kind. Completion cannot show errors, so an error yields an
+// empty list.
+func completeIDs(kind string) cobra.CompletionFunc {
+	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		text := func(flag string) string {
+			if f := c.Flags().Lookup(flag); f != nil {
+				return f.Value.String()
+			}
+			return ""
+		}
+		org := text("org")
+		of := named[kind]
+		if strings.Contains(of.path, "%s") && org == "" {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		f := adminFlags{
+			path: text("config"), url: text("admin-url"), key: text("admin-key"), caFile: text("ca-file"),
+			command: c,
+		}
+		a, err := f.open(c.Context())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer a.close()
+		// Without an answer there is nothing to suggest.
+		lines, _ := list[map[string]any](c.Context(), a, strings.Replace(of.path, "%s", url.PathEscape(org), 1))
+		var out []string
+		for _, one := range lines {
+			if id, _ := one[of.member].(string); id != "" && !slices.Contains(out, id) {
+				out = append(out, id)
+			}
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	}
 }

@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"bufio"
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"reflect"
@@ -12,8 +15,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/admin"
 	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/wire"
+	"github.com/llmguard/llmguard/pricing"
 )
 
 // filter selects ledger entries; the zero value selects all. Its flags and its text are conditions in the
@@ -198,4 +204,149 @@ func remark(e ledger.Entry) string {
 		out = append(out, escape.Text(e.By+": "+e.Reason))
 	}
 	return strings.Join(out, ", ")
+}
+
+func exportCommand() *cobra.Command {
+	var f usageFlags
+	var only filter
+	c := &cobra.Command{
+		Use: "export", Short: "Export ledger entries, oldest first", Args: cobra.NoArgs,
+		Long: "Exports the entries in Redis. To keep entries longer, set ledger.export_dir: proxies and workers then append every entry\n" +
+			"to files before it is trimmed.",
+		Example: "  llmguard usage export --from 2026-11 --to 2026-11 --out november.jsonl\n" +
+			"  llmguard usage export -o csv --days 7 --out week.csv",
+		RunE: func(c *cobra.Command, _ []string) error {
+			return exportEntries(c.Context(), &f, &only, c.OutOrStdout())
+		},
+	}
+	f.add(c, "jsonl", "csv")
+	f.period.add(c)
+	only.add(c)
+	return c
+}
+
+func exportEntries(ctx context.Context, f *usageFlags, only *filter, w io.Writer) error {
+	l, from, to, err := f.filtered(ctx, only)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	out := bufio.NewWriter(w)
+	if f.output == "csv" {
+		table := ledger.NewEntryCSV(out)
+		err = l.Entries(ctx, from, to, func(e ledger.Entry) error { return table.Entry(&e) })
+		err = cmp.Or(err, table.End())
+	} else {
+		lines := json.NewEncoder(out)
+		lines.SetEscapeHTML(false)
+		err = l.Entries(ctx, from, to, func(e ledger.Entry) error { return lines.Encode(e) })
+	}
+	return cmp.Or(err, out.Flush())
+}
+
+// ranking keeps the newest or the most expensive entries. With a limit it holds at most twice as
+// many in memory, however long the period is.
+type ranking struct {
+	sort  string // "time" or "cost"
+	limit int    // 0: all
+
+	list []ledger.Entry
+	cut  bool // some entries were left out
+}
+
+func (r *ranking) check() error {
+	if r.sort != "time" && r.sort != "cost" {
+		return misused("--sort %s: expected time or cost", r.sort)
+	}
+	if r.limit < 0 {
+		return misused("--limit %d: expected 0 or more", r.limit)
+	}
+	return nil
+}
+
+// read adds the entries of an org. Ledgers are read newest first, so sorted
+// by time a few of them are enough.
+func (r *ranking) read(ctx context.Context, l *ledgers, org string, from, to time.Time) error {
+	n := 0
+	return l.Recent(ctx, org, from, to, func(e ledger.Entry) error {
+		r.list = append(r.list, e)
+		n++
+		if r.limit > 0 && r.sort == "time" && n > r.limit {
+			return ledger.ErrEnough
+		}
+		if r.limit > 0 && len(r.list) > 2*r.limit {
+			r.trim()
+		}
+		return nil
+	})
+}
+
+// trim sorts the entries and drops those above the limit.
+func (r *ranking) trim() {
+	slices.SortStableFunc(r.list, func(a, b ledger.Entry) int {
+		if r.sort == "cost" {
+			return cmp.Compare(b.Cost, a.Cost)
+		}
+		return b.At.Compare(a.At)
+	})
+	if r.limit > 0 && len(r.list) > r.limit {
+		r.list, r.cut = r.list[:r.limit], true
+	}
+}
+
+// entries returns the entries in the order to print, and a note about them or "".
+func (r *ranking) entries() (list []ledger.Entry, note string) {
+	r.trim()
+	list = append([]ledger.Entry{}, r.list...)
+	kind := "most expensive"
+	if r.sort == "time" {
+		kind = "newest"
+		slices.Reverse(list)
+	}
+	switch {
+	case len(list) == 0:
+		note = "no entries; choose a longer period with --from or --days"
+	case r.cut:
+		note = fmt.Sprintf("showing the %s %d; list all with --limit 0", kind, r.limit)
+	}
+	return list, note
+}
+
+// adjustBill corrects a bill, and prints what changed besides.
+func adjustBill(c *cobra.Command, o *operated, a *adminClient) error {
+	return o.correct(c, a, func(w io.Writer, done *admin.Corrected) string {
+		if done.Replayed {
+			return fmt.Sprintf("adjustment %s was already made at %s; nothing changed", done.ID, figures.Second(done.At))
+		}
+		return fmt.Sprintf("adjusted the bill of user %s of org %s by %s (id %s, by %s)", done.User, done.Org,
+			usd(w, pricing.Nano(done.Amount)), done.ID, done.By)
+	})
+}
+
+// resolveCharge books a late charge, and prints what changed besides.
+func resolveCharge(c *cobra.Command, o *operated, a *adminClient) error {
+	return o.correct(c, a, func(w io.Writer, done *admin.Corrected) string {
+		return fmt.Sprintf("charged %s to user %s of org %s", usd(w, pricing.Nano(done.Amount)), done.User, done.Org)
+	})
+}
+
+// correct makes a correction and prints a line about it, the limits and the runs that it changed.
+func (o *operated) correct(c *cobra.Command, a *adminClient, line func(io.Writer, *admin.Corrected) string) error {
+	answer, err := o.ask(c, a)
+	if err != nil {
+		return err
+	}
+	done := answer.(*admin.Corrected)
+	text := line(c.OutOrStdout(), done)
+	switch {
+	case done.Replayed || o.sent["limits"] != true:
+	case len(done.Limits) == 0:
+		text += "\nno cost limit applies, so no usage changed"
+	default:
+		text += "\nand the current usage of " + strings.Join(done.Limits, ", ")
+	}
+	if len(done.Runs) > 0 && !done.Replayed {
+		text += "\nand what was spent by the runs " + strings.Join(done.Runs, ", ")
+	}
+	return o.say(c, done, text)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/providers"
 )
 
 // focusColumn is a column of the export. An empty cell is null.
@@ -127,4 +128,41 @@ func focusColumns() []focusColumn {
 		text("x_ProviderId", func(r *focusRow) string { return r.Provider }),
 		text("x_TokenClass", func(r *focusRow) string { return r.class }),
 	}
+}
+
+// vendors are companies by the domain of their API.
+var vendors = [][2]string{
+	{"openai.com", "OpenAI"},
+	{"azure.com", "Microsoft"},
+	{"azure.us", "Microsoft"},
+	{"mistral.ai", "Mistral AI"},
+	{"googleapis.com", "Google"},
+	{"anthropic.com", "Anthropic"},
+	{"amazonaws.com", "Amazon Web Services"},
+	{"groq.com", "Groq"},
+	{"together.xyz", "Together AI"},
+	{"together.ai", "Together AI"},
+	{"fireworks.ai", "Fireworks AI"},
+	{"openrouter.ai", "OpenRouter"},
+	{"deepseek.com", "DeepSeek"},
+	{"x.ai", "xAI"},
+	{"perplexity.ai", "Perplexity"},
+	{"cohere.com", "Cohere"},
+	{"cohere.ai", "Cohere"},
+	{"cerebras.ai", "Cerebras"},
+	{"deepinfra.com", "DeepInfra"},
+}
+
+// Vendor returns the name of the company that serves a provider, by the host of its API. Unlisted
+// ones, such as servers of your own, have the provider's id.
+func Vendor(p *providers.Provider) string {
+	if p.BaseURL != nil {
+		host := p.BaseURL.Hostname()
+		for _, v := range vendors {
+			if host == v[0] || strings.HasSuffix(host, "."+v[0]) {
+				return v[1]
+			}
+		}
+	}
+	return p.ID
 }

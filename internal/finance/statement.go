@@ -3,11 +3,19 @@ package finance
 import (
 	"cmp"
 	"context"
+	_ "embed" // the template
+	"html/template"
+	"io"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/escape"
+	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
@@ -194,4 +202,141 @@ func (st *Statement) Lines() int {
 		n += len(s.Lines)
 	}
 	return n
+}
+
+// WriteCSV writes the statement as CSV. The lines of each section add up to the line of section
+// total; amounts are exact.
+func (st *Statement) WriteCSV(to io.Writer) error {
+	w := escape.NewCSV(to)
+	_ = w.Write([]string{ // Flush reports the error
+		"org", "month", "status", "section", "name", "calls", "input_tokens", "cached_input_tokens",
+		"cache_write_tokens", "output_tokens", "cost_usd", "note",
+	})
+	st.sums(w, "total", StatementLine{"", st.Total})
+	for _, s := range st.Sections {
+		for _, line := range s.Lines {
+			st.sums(w, s.Key, line)
+		}
+	}
+	for _, line := range st.Daily {
+		st.sums(w, "day", line)
+	}
+	for _, r := range st.Corrections {
+		note := r.By + ": " + r.Reason
+		if month := st.ForMonth(r); month != "" {
+			note += " (for " + month + ")"
+		}
+		st.line(w, csvLine{section: "correction", name: r.At.UTC().Format(time.RFC3339), cost: r.Amount, note: note})
+	}
+	for _, p := range st.Prices {
+		st.line(w, csvLine{
+			section: "price_per_million_tokens", name: p.Model + " " + p.Class,
+			cost: p.PerMillion(), note: "average of the month",
+		})
+	}
+	w.Flush()
+	return w.Error()
+}
+
+func (st *Statement) sums(w escape.CSV, section string, line StatementLine) {
+	s := line.Sums
+	var counts [5]string
+	for i, n := range [5]int64{s.Calls, s.Input, s.Cached, s.Written, s.Output} {
+		counts[i] = strconv.FormatInt(n, 10)
+	}
+	st.line(w, csvLine{section: section, name: line.Name, counts: counts, cost: s.Cost})
+}
+
+// csvLine is a line of the CSV form; counts are empty for what has none.
+type csvLine struct {
+	section, name string
+	counts        [5]string
+	cost          pricing.Nano
+	note          string
+}
+
+func (st *Statement) line(w escape.CSV, l csvLine) {
+	cells := append([]string{st.Org, st.Month.String(), st.status(), l.section, ledger.CellText(l.name)}, l.counts[:]...)
+	_ = w.Write(append(cells, l.cost.Decimal(), ledger.CellText(l.note))) // Flush reports the error
+}
+
+// status is final, provisional or incomplete.
+func (st *Statement) status() string {
+	switch {
+	case st.Incomplete() != "":
+		return "incomplete"
+	case st.Provisional():
+		return "provisional"
+	}
+	return "final"
+}
+
+//go:embed statement.html
+var statementHTML string
+
+// WriteHTML writes the statement as a page of its own: no scripts, nothing to load, made for A4.
+func (st *Statement) WriteHTML(to io.Writer) error {
+	t, err := template.New("statement").Funcs(template.FuncMap{
+		"usd": func(n pricing.Nano) string { return n.String() }, "whole": figures.Count, "share": st.share,
+		"month":  func(m Month) string { return figures.Month(m.Begin()) },
+		"minute": figures.Minute,
+		"class":  func(class string) string { return strings.ReplaceAll(class, "_", " ") },
+	}).Parse(statementHTML)
+	if err != nil {
+		return err
+	}
+	var out strings.Builder
+	if err := t.Execute(&out, struct {
+		*Statement
+		Chart  template.HTML
+		Status string
+		By     []Section // sections with more than one line, or a name
+	}{st, st.chart(), st.status(), st.named()}); err != nil {
+		return err
+	}
+	_, err = io.WriteString(to, escape.Lines(out.String()))
+	return err
+}
+
+// named returns the sections that say something.
+func (st *Statement) named() []Section {
+	var out []Section
+	for _, s := range st.Sections {
+		if len(s.Lines) > 1 || len(s.Lines) == 1 && s.Lines[0].Name != noName {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// share formats a part of the total in percent.
+func (st *Statement) share(n pricing.Nano) string {
+	return figures.Share(int64(n), int64(st.Total.Cost))
+}
+
+// chart draws a bar for each day, 708 by 166. Days with a negative cost hang below the axis.
+func (st *Statement) chart() template.HTML {
+	most, least := pricing.Nano(1), pricing.Nano(0)
+	for _, d := range st.Daily {
+		most, least = max(most, d.Cost), min(least, d.Cost)
+	}
+	d, f := figures.Drawing{}, figures.Frame{Left: 76, Right: 704, Upper: 8, N: st.Month.End().AddDate(0, 0, -1).Day()}
+	marks := f.Scale(float64(most))
+	f.Height = 135 * f.Top / (f.Top - float64(least))
+	for _, v := range marks {
+		d.Rule(f.Left, f.Y(v), f.Right, f.Y(v), "grid")
+		d.Text(f.Left-6, f.Y(v)+3, "end", figures.USD(pricing.Nano(math.Round(v))))
+	}
+	for i, day := range st.Daily {
+		x, cost := float64(i), float64(day.Cost)
+		d.Bar(f, figures.Bar{
+			Left: x + 0.12, Right: x + 0.88, Lower: min(cost, 0), Upper: max(cost, 0), Class: "bar",
+			Title: day.Name + ": " + day.Cost.String(),
+		})
+		if day := i + 1; day == 1 || day%5 == 0 {
+			d.Text(f.X(x+0.5), 160, "middle", strconv.Itoa(day))
+		}
+	}
+	d.Rule(f.Left, f.Y(0), f.Right, f.Y(0), "axis")
+	return d.SVG()
 }
