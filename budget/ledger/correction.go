@@ -251,7 +251,6 @@ func (l *Ledger) placeFor(ctx context.Context, c correcting, call Call) (Call, e
 	return call, nil
 }
 
-// adjustedKeys returns the names of the ids of corrections in the current period and the one before.
 func adjustedKeys(now time.Time) (current, before string) {
 	period := now.Unix() / int64(adjustPeriod/time.Second)
 	return "adjusted:" + strconv.FormatInt(period, 10), "adjusted:" + strconv.FormatInt(period-1, 10)

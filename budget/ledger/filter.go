@@ -201,7 +201,6 @@ func (t *term) of(c *Call) bool {
 	return (t.op == "=") == providers.Match(t.value, t.dim.Of(c))
 }
 
-// ofRun reports whether a call belongs to the run.
 func (t *term) ofRun(c *Call) bool {
 	named := ""
 	if t.labelled {

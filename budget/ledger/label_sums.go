@@ -122,7 +122,6 @@ func (l *Ledger) SummedSince(
 	return since, nil
 }
 
-// hasSums reports whether a day has sums.
 func (l *Ledger) hasSums(ctx context.Context, org string, day time.Time) (bool, error) {
 	places, err := l.o.Places(ctx, org)
 	if err != nil {
@@ -180,7 +179,6 @@ func (l *Ledger) withUngrouped(
 	return append(groups, rest), nil
 }
 
-// labelSums reads the sums of one day in one place.
 func (l *Ledger) labelSums(ctx context.Context, place, label string, day time.Time) (out []LabelRollup, err error) {
 	name := Key(place, labelsKey(day.Unix()/86400))
 	err = l.o.Pages.Each(ctx, name, label+"|*", func(field, text string) error {

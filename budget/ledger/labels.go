@@ -26,7 +26,6 @@ const (
 // it.
 const OtherLabel = "(other)"
 
-// labelSep separates labels.
 const labelSep = ","
 
 // GroupLabel is the label with the group of the call's user. The configuration cannot define it.

@@ -15,7 +15,6 @@ const OrgsKey = "lg:ledger-orgs"
 // orgsLife is for how long an org is known after its last call.
 const orgsLife = 400 * 24 * time.Hour
 
-// maxOrgs is how many orgs Orgs returns.
 const maxOrgs = 10_000
 
 // NoteOrg records the org of a place in a batch of commands, and forgets those without sums.

@@ -46,7 +46,6 @@ func (p *Pages) Each(ctx context.Context, key, match string, fn func(field, text
 	}
 }
 
-// read reads a page of a hash.
 func (p *Pages) read(ctx context.Context, key, match string, cursor uint64) ([]string, uint64, error) {
 	select {
 	case p.turn <- struct{}{}:

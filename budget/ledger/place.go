@@ -44,7 +44,6 @@ func PlaceOf(org string, part int) string {
 	return evenly(org, org+partSep+strconv.Itoa(part), (part-1)*clusterSlots/MostParts)
 }
 
-// clusterSlots is the number of hash slots of a Redis Cluster.
 const clusterSlots = 1 << 14
 
 // evenly returns a name with two letters appended, such that its slot is at a distance after that of

@@ -67,7 +67,6 @@ const hoursKept = 13 * 24 * time.Hour
 
 const wholeDay = 24 * time.Hour
 
-// days reports whether the query is about whole UTC days.
 func (q *Query) days() bool {
 	return q.zone() == time.UTC && q.Step%wholeDay == 0 && q.From.Equal(q.From.Truncate(wholeDay)) &&
 		(q.Step > 0 || q.To.Equal(q.To.Truncate(wholeDay))) && !q.by(Hour)
@@ -126,7 +125,6 @@ func (q *Query) FromEntries(books *Ledger) bool {
 	return source == FromEntries
 }
 
-// reading is a query that is being answered.
 type reading struct {
 	*Query
 	books *Ledger
@@ -174,7 +172,6 @@ func newReading(books *Ledger, q *Query) *reading {
 	return r
 }
 
-// org adds up an org.
 func (r *reading) org(ctx context.Context, org string) error {
 	switch {
 	case r.out.Source == FromEntries:
@@ -207,7 +204,6 @@ func (r *reading) org(ctx context.Context, org string) error {
 	return err
 }
 
-// labelSums adds the sums of days by a label.
 func (r *reading) labelSums(ctx context.Context, org string) error {
 	list, err := r.books.LabelRollups(ctx, org, r.label, r.From, r.To)
 	if err != nil {
@@ -251,7 +247,6 @@ func (n Newest) Each(ctx context.Context, fn func(Entry) error) (since time.Time
 // scripts begin before their entries are written, on servers whose clocks differ.
 const settling = time.Minute
 
-// entries adds the newest entries.
 func (r *reading) entries(ctx context.Context, org string) error {
 	read, most, last, cut := 0, MaxScan/len(r.Orgs), time.Time{}, false
 	err := r.books.Recent(ctx, org, r.From.Add(-settling), r.To.Add(settling), func(e Entry) error {

@@ -119,7 +119,6 @@ func streamID(ledgerID string) string {
 	return id
 }
 
-// streamPage is the number of entries read per command.
 const streamPage = 1000
 
 func streamFrom(t time.Time) string {
@@ -184,7 +183,6 @@ func (l *Ledger) stream(
 	return nil
 }
 
-// streamReader reads a stream in one place, in pages.
 type streamReader struct {
 	streamRange
 	o     *Options
@@ -217,7 +215,6 @@ func (s *streamReader) next(ctx context.Context) (err error) {
 	return nil
 }
 
-// compare orders readers by their next entries.
 func (s *streamReader) compare(o *streamReader) int {
 	order := compareIDs(s.page[0].ID, o.page[0].ID)
 	if s.newest {

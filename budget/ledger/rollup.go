@@ -164,7 +164,6 @@ func (l *Ledger) sumsOf(
 	return out, nil
 }
 
-// rollupsOf reads one day in one place.
 func (l *Ledger) rollupsOf(ctx context.Context, place, match string, day time.Time) ([]Rollup, error) {
 	var out []Rollup
 	err := l.o.Pages.Each(ctx, Key(place, rollupKey(day.Unix()/86400)), match, func(field, text string) error {
@@ -234,7 +233,6 @@ func rollupKey(day int64) string {
 	return "sums:" + DayText(day)
 }
 
-// hoursKey returns the key of the hourly sums of a UTC day.
 func hoursKey(day int64) string { return "sums-by-hour:" + DayText(day) }
 
 // DayText formats a UTC day, in days since 1970, for key names.
@@ -275,7 +273,6 @@ func (l *Ledger) HourRollups(ctx context.Context, org string, from, to time.Time
 	return l.sumsOf(ctx, org, func(place string) ([]Rollup, error) { return l.hourRollups(ctx, place, from, to) })
 }
 
-// hourRollups is HourRollups of one place.
 func (l *Ledger) hourRollups(ctx context.Context, place string, from, to time.Time) ([]Rollup, error) {
 	var out []Rollup
 	from = from.UTC().Truncate(time.Hour)
@@ -310,7 +307,6 @@ func callsOf(list []Rollup) (n int64) {
 	return n
 }
 
-// hoursOf reads the hours of one UTC day in one place.
 func (l *Ledger) hoursOf(ctx context.Context, place string, day time.Time) ([]Rollup, error) {
 	var out []Rollup
 	err := l.o.Pages.Each(ctx, Key(place, hoursKey(day.Unix()/86400)), "", func(field, text string) error {

@@ -76,7 +76,6 @@ func Search(ctx context.Context, books *Ledger, q CallQuery) (*CallPage, error) 
 	return &page, err
 }
 
-// cutByCost keeps the n entries with the highest cost.
 func (p *CallPage) cutByCost(n int) {
 	slices.SortStableFunc(p.Entries, func(a, b Entry) int { return cmp.Compare(b.Cost, a.Cost) })
 	p.Entries = p.Entries[:min(n, len(p.Entries))]
@@ -89,7 +88,6 @@ type ReadEntries func(ctx context.Context, org string, from, to time.Time, fn fu
 // clockSkew is the assumed maximum skew between the clocks of proxies and Redis.
 const clockSkew = 10 * time.Minute
 
-// callEntries is how many entries EntriesOf reads at most.
 const callEntries = 20_000
 
 // CallAfter is how long after its id was made a call is expected to be settled: a job waits up to a day and then runs.

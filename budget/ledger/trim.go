@@ -62,13 +62,11 @@ func (t *Trimmer) Trim(ctx context.Context) error {
 	return err
 }
 
-// server is a server with the places that have their ledgers on it.
 type server struct {
 	redisconn.DB
 	places []string
 }
 
-// servers returns the servers that have the ledgers of orgs, by name.
 func (t *Trimmer) servers(ctx context.Context) (map[string]*server, error) {
 	out := map[string]*server{}
 	for _, org := range t.orgs() {
@@ -118,7 +116,6 @@ func (t *Trimmer) trimServer(ctx context.Context, s *server) error {
 	return nil
 }
 
-// sizes returns the bytes and the entries of the ledger in each place.
 func (t *Trimmer) sizes(ctx context.Context, s *server) (bytes, entries []int64, err error) {
 	pipe := s.Pipeline()
 	var sizes, lengths []redisconn.Cmd[int64]
@@ -137,7 +134,6 @@ func (t *Trimmer) sizes(ctx context.Context, s *server) (bytes, entries []int64,
 	return bytes, entries, nil
 }
 
-// cut trims the ledger in a place to about keep entries.
 func (t *Trimmer) cut(ctx context.Context, s *server, place string, entries, keep int64) error {
 	removed := int64(0)
 	for range (entries-keep)/trimStep + 1 {

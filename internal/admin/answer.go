@@ -113,7 +113,6 @@ func (c *call) stream(read streamed, each bool) {
 	_ = out.Flush() // if the client is gone, it cannot read an error either
 }
 
-// flush sends what was written so far, if the writer supports it.
 func (c *call) flush() { _ = http.NewResponseController(c.w).Flush() }
 
 // page is the response of a list.
@@ -122,7 +121,6 @@ type page[T any] struct {
 	Data   []T    `json:"data"`
 }
 
-// byName returns the keys of a map in order.
 func byName[T any](of map[string]T) iter.Seq[string] {
 	return slices.Values(slices.Sorted(maps.Keys(of)))
 }

@@ -43,7 +43,6 @@ type batchPage struct {
 	HasMore bool `json:"has_more"`
 }
 
-// batchHandler serves /batches.
 type batchHandler struct{ base }
 
 const mostBatches = 100
@@ -107,7 +106,6 @@ func (h *batchHandler) cancelBatch(c *call) (any, error) {
 	return h.endBatch(c, before)
 }
 
-// endBatch cancels a batch and records it in the audit.
 func (h *batchHandler) endBatch(c *call, before *batch.Batch) (Batch, error) {
 	after, err := h.opts.Batches.Cancel(c.r.Context(), before.Org, before.User, before.ID)
 	if err != nil {

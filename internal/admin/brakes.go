@@ -38,10 +38,8 @@ type brakeRelease struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// brakeHandler serves /brakes and /orgs/{org}/brakes.
 type brakeHandler struct{ base }
 
-// released is the action of a brake that was released.
 const released = "released"
 
 func viewBrake(org string, b *tenants.Brake) FiredBrake {

@@ -184,7 +184,6 @@ func invalid(param, format string, args ...any) *wire.Error {
 	return wire.BadRequest(param, "invalid_value", format, args...)
 }
 
-// newID validates the id of something to be created.
 func newID(param, id string) error {
 	if !tenants.ValidID(id) {
 		return invalid(param, "%s must be 1 to 64 of a-z, 0-9, _ and -, not %s", param, strconv.Quote(cut(id)))

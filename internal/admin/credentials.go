@@ -29,7 +29,6 @@ func viewCredential(provider string, c *tenants.Credential) Credential {
 	return Credential{Provider: provider, Last4: c.Last4, Sealed: !c.Clear, Created: c.Created, Updated: c.Updated}
 }
 
-// credentialHandler serves /orgs/{org}/credentials.
 type credentialHandler struct{ base }
 
 func (h *credentialHandler) listCredentials(c *call) (any, error) {

@@ -131,7 +131,6 @@ func (h *limitHandler) explainer(c *call) (*explainer, error) {
 	return e, nil
 }
 
-// caller finds the org, the user and the key of the call.
 func (e *explainer) caller(user, key string) (err error) {
 	if user == "" && key == "" {
 		return wire.BadRequest("user", "missing_field", "Name the user or the key of the call")
@@ -300,7 +299,6 @@ func (e *explainer) order() {
 	}
 }
 
-// explainQuery are the parameters of explainLimits.
 func explainQuery() []parameter {
 	return []parameter{
 		{name: "user", text: "The user of the call"},

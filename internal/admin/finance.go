@@ -77,7 +77,6 @@ func (c *call) month() (finance.Month, error) {
 	return m, nil
 }
 
-// vendor returns the name of the company behind a provider.
 func (h *financeHandler) vendor(id string) string {
 	if p := h.opts.Policy().Providers.Get(id); p != nil {
 		return finance.Vendor(p)
@@ -85,7 +84,6 @@ func (h *financeHandler) vendor(id string) string {
 	return id
 }
 
-// exportFocus exports a month of an org in the format of FOCUS 1.2.
 func (h *financeHandler) exportFocus(c *call) (any, error) {
 	org, err := h.dir.ledgerOrg(c.r.Context(), c.r.PathValue("org"))
 	if err != nil {
@@ -123,7 +121,6 @@ func (h *financeHandler) exportFocus(c *call) (any, error) {
 	}, nil
 }
 
-// getStatement returns a month's statement of an org.
 func (h *financeHandler) getStatement(c *call) (any, error) {
 	org, err := h.dir.ledgerOrg(c.r.Context(), c.r.PathValue("org"))
 	if err != nil {
@@ -178,7 +175,6 @@ func (h *financeHandler) by(text string) (finance.By, error) {
 
 func (h *financeHandler) labels() []guard.Label { return h.opts.Policy().Labels }
 
-// financeRoutes returns the routes for accountants.
 func (s *Server) financeRoutes() []Operation {
 	month := parameter{name: "month", text: "A month such as 2026-11, in UTC; default: the previous one"}
 	return []Operation{

@@ -92,7 +92,6 @@ var jobStates = []string{
 	string(queue.Expired),
 }
 
-// jobHandler serves /jobs.
 type jobHandler struct {
 	base
 	batches *batchHandler
@@ -228,7 +227,6 @@ type workOrder struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// jobError converts an error of the queue.
 func jobError(err error) error {
 	var full *queue.FullError
 	switch {
@@ -268,7 +266,6 @@ func (h *jobHandler) cancelJob(c *call, q *queue.Queue) (any, error) {
 	return h.endJob(c, q, before)
 }
 
-// endJob cancels a job and records it in the audit.
 func (h *jobHandler) endJob(c *call, q *queue.Queue, before *queue.Job) (Job, error) {
 	after, err := q.Cancel(c.r.Context(), before.Org, before.ID)
 	if err != nil {

@@ -87,7 +87,6 @@ const (
 	maxOverlap     = 90 * 24 * time.Hour
 )
 
-// keyHandler serves /orgs/{org}/keys.
 type keyHandler struct {
 	base
 	overrides *overrideHandler
@@ -175,7 +174,6 @@ func (f *FileSettings) fresh(class keys.Class) (text, hash string) {
 	return text, keys.Hash(f.pepper(), text)
 }
 
-// pepper returns the newest pepper.
 func (f *FileSettings) pepper() keys.Pepper {
 	if len(f.Peppers) == 0 {
 		return keys.Pepper{}
@@ -183,7 +181,6 @@ func (f *FileSettings) pepper() keys.Pepper {
 	return f.Peppers[0]
 }
 
-// freshKey generates a caller's key and its hash.
 func (h *keyHandler) freshKey(test bool) (text, hash string) {
 	file, class := h.opts.File(), keys.Live
 	if test {

@@ -18,7 +18,6 @@ type ledgerHandler struct {
 	usage *usageHandler
 }
 
-// listLedger streams an org's ledger.
 func (h *ledgerHandler) listLedger(c *call) (any, error) {
 	org := c.r.PathValue("org")
 	from, to, err := c.period()
@@ -59,7 +58,6 @@ func (h *ledgerHandler) listCorrections(c *call) (any, error) {
 	}), nil
 }
 
-// correction is a request to correct a charge.
 type correction struct {
 	// ID makes the request idempotent; it is generated if omitted.
 	ID string `json:"id,omitempty" help:"idempotency id: up to 64 letters, digits, dots, dashes and underscores"`
@@ -89,7 +87,6 @@ type Corrected struct {
 	Runs     []string  `json:"runs"`     // whose spending was changed
 }
 
-// by returns the author of a correction.
 func (c *call) by(named string) (string, error) {
 	switch {
 	case !c.actor.local && named != "":
@@ -158,7 +155,6 @@ func (h *ledgerHandler) createCorrection(c *call) (any, error) {
 	}}, nil
 }
 
-// signed parses an amount that may be negative.
 func signed(text string) (pricing.Nano, error) {
 	digits, negative := strings.CutPrefix(strings.TrimSpace(text), "-")
 	digits = strings.TrimPrefix(digits, "+")
@@ -210,7 +206,6 @@ func costNames(limits []budget.Limit) []string {
 	return out
 }
 
-// corrected converts an error of a correction.
 func corrected(err error) error {
 	switch {
 	case errors.Is(err, ledger.ErrNotListed), errors.Is(err, ledger.ErrConflict):
@@ -303,7 +298,6 @@ func (h *ledgerHandler) resolve(c *call) (any, error) {
 	}, nil
 }
 
-// notFound explains why no charge matches.
 func notFound(err error, org string) error {
 	var several *ledger.AttemptsError
 	if errors.As(err, &several) {

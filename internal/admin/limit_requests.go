@@ -44,7 +44,6 @@ type denial struct {
 	Reason string `json:"reason"`
 }
 
-// limitRequestHandler serves /limit_requests.
 type limitRequestHandler struct {
 	base
 	limits    *limitHandler

@@ -73,7 +73,6 @@ var units = map[budget.Metric]string{
 	budget.Concurrency: "calls",
 }
 
-// limitHandler serves /orgs/{org}/limits.
 type limitHandler struct{ base }
 
 // limitsOf returns the limits of an org, or those that apply to a user and a key. It sets the user whose key it is.
@@ -121,7 +120,6 @@ func (h *limitHandler) listLimits(c *call) (any, error) {
 	return listOf(out), err
 }
 
-// address normalizes an IP address; "" stays empty.
 func address(text string) (string, error) {
 	if text == "" {
 		return "", nil
@@ -286,7 +284,6 @@ func (h *limitHandler) unsetLimit(c *call) (any, error) {
 	return h.audit.remove(c, c.entry(org, id), ref)
 }
 
-// defaultLimits returns the limits of all orgs.
 func (h *limitHandler) defaultLimits(user, key string) ([]budget.Limit, error) {
 	if user != "" || key != "" {
 		return nil, invalid("org", "A user or key belongs to one org. Name that org instead of %s", everyOrg)

@@ -71,7 +71,6 @@ func (h *limitHandler) mayOwn(org, owner string) error {
 	return err
 }
 
-// ownerQuery are the parameters that ownerOf reads.
 func ownerQuery() []parameter {
 	return []parameter{
 		{name: "user", text: "The limit of this user"},

@@ -66,7 +66,6 @@ func (h *authenticator) refused(c *call, known string) {
 	}
 }
 
-// actor is the author of a request.
 type actor struct {
 	id       string
 	readOnly bool

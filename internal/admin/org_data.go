@@ -26,7 +26,6 @@ type purge struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// orgDataHandler exports and purges the data of an org.
 type orgDataHandler struct {
 	base
 	jobs  *jobHandler
@@ -40,7 +39,6 @@ type ofOrg struct {
 	list handler
 }
 
-// exportOrg streams all data of an org, without secrets and contents.
 func (h *orgDataHandler) exportOrg(c *call) (any, error) {
 	org := c.r.PathValue("org")
 	x := &orgdata.Export{
@@ -76,7 +74,6 @@ func (h *orgDataHandler) identities(c *call, line func(kind string, data any) er
 	return nil
 }
 
-// each calls fn with the elements of a list.
 func each(c *call, list handler, fn func(one stdjson.RawMessage) error) error {
 	answer, err := list(c)
 	if err != nil {

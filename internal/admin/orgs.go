@@ -67,7 +67,6 @@ type orgPatch struct {
 	Fields settings.Fields[settings.Org]
 }
 
-// orgHandler serves /orgs.
 type orgHandler struct{ base }
 
 func (h *orgHandler) viewOrg(c *call, o *settings.Org, inFile bool) Org {

@@ -40,7 +40,6 @@ type newOverride struct {
 	Reason string    `json:"reason"`
 }
 
-// overrideHandler serves /orgs/{org}/overrides.
 type overrideHandler struct {
 	base
 	limits *limitHandler
@@ -186,7 +185,6 @@ func (n *newOverride) amounts(m budget.Metric) (add, amount int64, err error) {
 	return add, 0, err
 }
 
-// quantity parses an amount in the metric's unit.
 func quantity(param, text string, m budget.Metric) (int64, error) {
 	q, err := settings.ParseQuantity(text)
 	switch {

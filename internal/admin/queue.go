@@ -107,10 +107,8 @@ func viewPool(ctx context.Context, o *queue.Queue, p queue.Pool, wanted func(org
 	return v, nil
 }
 
-// queueHandler serves /queue.
 type queueHandler struct{ base }
 
-// wantedPools returns the pools named in the query.
 func (h *queueHandler) wantedPools(c *call, q *queue.Queue) ([]queue.Pool, error) {
 	pools, only := q.Pools(), c.r.URL.Query().Get("pool")
 	if only == "" {
@@ -182,7 +180,6 @@ type Pause struct {
 	Model   string  `json:"blocked_model,omitempty"` // only this model is blocked
 }
 
-// pausePool pauses the queue of a pool.
 func (h *queueHandler) pausePool(c *call, q *queue.Queue) (any, error) {
 	pool := c.r.PathValue("pool")
 	d, err := q.Depth(c.r.Context(), pool)

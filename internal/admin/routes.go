@@ -49,13 +49,11 @@ var refusalFilter = []parameter{
 
 var reasonParameter = parameter{name: "reason", text: "Reason, for the audit"}
 
-// table returns all routes.
 func (s *Server) table() []Operation {
 	return slices.Concat(s.orgRoutes(), s.limitRoutes(), s.workRoutes(), s.spendingRoutes(), s.requestRoutes(),
 		s.financeRoutes(), s.systemRoutes())
 }
 
-// orgRoutes returns the routes for orgs and what belongs to them.
 func (s *Server) orgRoutes() []Operation {
 	return []Operation{
 		{

@@ -4,7 +4,6 @@ import (
 	"net/http"
 )
 
-// limitRoutes returns the routes for limits and their temporary changes.
 func (s *Server) limitRoutes() []Operation {
 	return []Operation{
 		{
@@ -186,7 +185,6 @@ func (s *Server) limitRoutes() []Operation {
 	}
 }
 
-// requestRoutes returns the routes for callers' requests for more of a limit.
 func (s *Server) requestRoutes() []Operation {
 	const one = "/limit_requests/{request}"
 	return []Operation{

@@ -6,7 +6,6 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants"
 )
 
-// systemRoutes returns the routes for administrators and the deployment.
 func (s *Server) systemRoutes() []Operation {
 	return []Operation{
 		{

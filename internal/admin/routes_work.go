@@ -11,7 +11,6 @@ import (
 	"github.com/llmguard/llmguard/internal/webhook"
 )
 
-// workRoutes returns the routes for the queue, jobs, batches and webhooks.
 func (s *Server) workRoutes() []Operation {
 	return []Operation{
 		{
@@ -231,7 +230,6 @@ func (s *Server) workRoutes() []Operation {
 	}
 }
 
-// spendingRoutes returns the routes for usage, refusals and the ledger.
 func (s *Server) spendingRoutes() []Operation {
 	return []Operation{
 		{

@@ -28,7 +28,6 @@ type topUp struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// runHandler serves the runs of an org.
 type runHandler struct {
 	base
 	runs *guard.Runs
@@ -130,7 +129,6 @@ func (h *runHandler) listRuns(c *call) (any, error) {
 	return listOf(out), nil
 }
 
-// find returns the run of a request, and its org.
 func (h *runHandler) find(c *call) (guard.Caller, budget.Run, error) {
 	caller, err := h.caller(c.r.PathValue("org"), "")
 	if err != nil {
@@ -180,7 +178,6 @@ func (h *runHandler) endRun(c *call) (any, error) {
 	})
 }
 
-// change changes a run, with an audit entry.
 func (h *runHandler) change(
 	c *call, caller guard.Caller, run budget.Run, do func() (budget.Run, error),
 ) (any, error) {

@@ -197,7 +197,6 @@ func (s *Server) setHandlers(o *Options) {
 	s.system = &systemHandler{base: b, jobs: s.jobs, usage: s.usage, live: live{turn: make(chan struct{}, 1)}}
 }
 
-// prefix is the prefix of every path.
 const prefix = "/admin/v1"
 
 // As returns the API for a local user with access to the configuration and Redis, who needs no
@@ -233,7 +232,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"actor", c.actor.id, "ip", c.ip.String(), "took", time.Since(c.start))
 }
 
-// name returns the name of the operation, or nothing if there is none.
 func (c *call) name() string {
 	if c.op == nil {
 		return ""
@@ -327,7 +325,6 @@ func (discard) Header() http.Header         { return http.Header{} }
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 func (discard) WriteHeader(int)             {}
 
-// public converts any error into the response for an administrator.
 func public(err error) *wire.Error {
 	var e *wire.Error
 	switch {

@@ -167,7 +167,6 @@ func scan[T any](ctx context.Context, h *usageHandler, read func() (T, error)) (
 	return read()
 }
 
-// dimensionNames lists what spending can be grouped by.
 func (h *usageHandler) dimensionNames() []string {
 	var labels []string
 	for _, l := range h.opts.Policy().Labels {
@@ -221,7 +220,6 @@ func (h *usageHandler) spendQuery(c *call) (q ledger.Query, err error) {
 	return q, nil
 }
 
-// filter parses the filter of a request.
 func (h *usageHandler) filter(c *call) (ledger.Filter, error) {
 	text := strings.Join(c.r.URL.Query()["filter"], " ")
 	if len(text) > maxFilterText {

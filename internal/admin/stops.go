@@ -22,7 +22,6 @@ type stopOrder struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// stopHandler serves /stops and /orgs/{org}/stop.
 type stopHandler struct{ base }
 
 func viewStop(org string, s *tenants.Stop) Stop {

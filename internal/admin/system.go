@@ -18,7 +18,6 @@ import (
 // Reloaded is the result of a reload of the configuration file.
 type Reloaded = tenants.Reloaded
 
-// systemHandler serves routes that concern the whole deployment.
 type systemHandler struct {
 	base
 	jobs    *jobHandler
@@ -60,7 +59,6 @@ func (h *systemHandler) reloadAll(c *call) (any, error) {
 	return listOf(done), h.audit.commit(c, e, nil, done)
 }
 
-// fileState is the file's entry in the audit.
 type fileState struct {
 	Hash string `json:"hash"`
 }
@@ -97,7 +95,6 @@ func (l *live) forget() {
 	l.leave()
 }
 
-// top returns a sample of current activity.
 func (h *systemHandler) top(c *call) (any, error) {
 	q, err := h.jobs.queue(c)
 	if err != nil {

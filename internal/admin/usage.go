@@ -109,13 +109,11 @@ func usageSums(s ledger.Sums) UsageSums {
 	}
 }
 
-// usageHandler adds up usage and refusals.
 type usageHandler struct {
 	base
 	scans chan struct{} // full while two requests read the ledger
 }
 
-// getUsage adds up what an org spent.
 func (h *usageHandler) getUsage(c *call) (any, error) {
 	org := c.r.PathValue("org")
 	q, hours, err := h.usagePeriod(c)
@@ -222,7 +220,6 @@ func instant(name, text string, now time.Time) (begin, end time.Time, err error)
 	return begin, end, err
 }
 
-// labelsOf parses labels of a query, name=value.
 func labelsOf(pairs []string) (ledger.Labels, error) {
 	values := map[string]string{}
 	for _, pair := range pairs {
@@ -232,7 +229,6 @@ func labelsOf(pairs []string) (ledger.Labels, error) {
 	return newLabels(values)
 }
 
-// newLabels checks labels of a request.
 func newLabels(values map[string]string) (ledger.Labels, error) {
 	labels, err := ledger.NewLabels(values)
 	if err != nil {
@@ -252,7 +248,6 @@ type CallPage struct {
 	Since *time.Time `json:"since"`
 }
 
-// searchCalls finds ledger entries that meet a filter.
 func (h *usageHandler) searchCalls(c *call) (any, error) {
 	org := c.r.PathValue("org")
 	q := ledger.CallQuery{Org: org, Before: c.r.URL.Query().Get("before")}

@@ -34,7 +34,6 @@ type userPatch struct {
 	Fields settings.Fields[settings.User]
 }
 
-// userHandler serves /orgs/{org}/users.
 type userHandler struct {
 	base
 	overrides *overrideHandler

@@ -9,7 +9,6 @@ import (
 	"github.com/llmguard/llmguard/internal/wire"
 )
 
-// webhookHandler serves /webhooks.
 type webhookHandler struct{ base }
 
 // open makes a handler of one that needs the webhook sender.
@@ -42,7 +41,6 @@ func (h *webhookHandler) listWebhooks(c *call, hooks *webhook.Sender) (any, erro
 	return listOf(all), nil
 }
 
-// enableWebhook enables a disabled target.
 func (h *webhookHandler) enableWebhook(c *call, hooks *webhook.Sender) (any, error) {
 	ctx := c.r.Context()
 	org := c.r.PathValue("org")
@@ -103,7 +101,6 @@ func (h *webhookHandler) listDeadWebhooks(c *call, hooks *webhook.Sender) (any, 
 	return out, nil
 }
 
-// replayWebhook delivers a failed delivery again.
 func (h *webhookHandler) replayWebhook(c *call, hooks *webhook.Sender) (any, error) {
 	orgs, err := h.hooked(c)
 	if err != nil {

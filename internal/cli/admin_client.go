@@ -27,7 +27,6 @@ import (
 	"github.com/llmguard/llmguard/internal/tenants/settings"
 )
 
-// adminFlags hold the address of the admin API and the output format.
 type adminFlags struct {
 	path, url, key, caFile, output, reason string
 
@@ -77,7 +76,6 @@ type adminClient struct {
 	notes      io.Writer // where the deployment is named before the first change; nil: nowhere, or done
 }
 
-// open returns a client for the target API.
 func (f *adminFlags) open(ctx context.Context) (*adminClient, error) {
 	to, err := f.target()
 	switch {
@@ -393,7 +391,6 @@ func (a *adminClient) send(ctx context.Context, method, path string, body any) (
 	return nil, refusedBy(resp.StatusCode, text)
 }
 
-// refusedBy formats an error response of the API.
 func refusedBy(status int, text []byte) error {
 	var e struct {
 		Error struct {
@@ -433,7 +430,6 @@ func (f *adminFlags) run(c *cobra.Command, do func(*adminClient) error) error {
 	return do(a)
 }
 
-// pathOf joins path segments and escapes each.
 func pathOf(parts ...string) string {
 	var b strings.Builder
 	for _, p := range parts {

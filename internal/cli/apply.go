@@ -22,7 +22,6 @@ import (
 // exitChanges is the exit code when the plan contains changes.
 const exitChanges = 2
 
-// applyFlags are the flags of `apply`.
 type applyFlags struct {
 	adminFlags
 	files  []string

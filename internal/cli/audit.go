@@ -35,7 +35,6 @@ func auditWorker(c *cobra.Command) worker {
 	}
 }
 
-// audit fetches up to limit entries, page by page.
 func (o *operated) audit(c *cobra.Command, a *adminClient, limit int) ([]tenants.AuditEntry, error) {
 	if limit < 0 {
 		return nil, misused("--limit %d: expected 0 or more", limit)

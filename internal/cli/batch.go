@@ -22,7 +22,6 @@ import (
 	"github.com/llmguard/llmguard/internal/figures"
 )
 
-// batchFlags hold the address and key for the Batch API.
 type batchFlags struct{ url, key, caFile string }
 
 func batchCommand() *cobra.Command {
@@ -42,7 +41,6 @@ func batchCommand() *cobra.Command {
 	return c
 }
 
-// batches is a Batch API client.
 type batches struct {
 	*openai.Client
 	tap *costTap
@@ -141,7 +139,6 @@ func batchStatusCommand(f *batchFlags) *cobra.Command {
 	return c
 }
 
-// describe prints a batch as text.
 func (b *batches) describe(w io.Writer, batch openai.Batch, cost cost) {
 	var pairs []string
 	line := func(name, value string) { pairs = append(pairs, name, escape.Text(value)) }

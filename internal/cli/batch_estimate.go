@@ -15,7 +15,6 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// estimateFlags select how a request file is priced.
 type estimateFlags struct {
 	config, org, user string
 	most              string
@@ -132,7 +131,6 @@ func problemText(p batch.Problem) string {
 	return text
 }
 
-// quotedModel is one model of the machine-readable output.
 type quotedModel struct {
 	batch.ModelQuote
 	Expected string `json:"expected_usd"`

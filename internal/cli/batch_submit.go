@@ -16,7 +16,6 @@ import (
 // hashLabel is the metadata key by which submit finds a batch that was already submitted.
 const hashLabel = "llmguard_sha256"
 
-// submission holds the flags of submit.
 type submission struct {
 	endpoint     string
 	watch, again bool
@@ -107,7 +106,6 @@ func spooled(stdin io.Reader, path string) (string, func(), error) {
 	return path, func() { _ = os.RemoveAll(dir) }, intoFile(path, copyOf(stdin))
 }
 
-// hashOf hashes a file together with its endpoint.
 func hashOf(path, endpoint string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

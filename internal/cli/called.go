@@ -74,7 +74,6 @@ func freeAddress(address string) string {
 	return address
 }
 
-// nextAddress returns the address with the next port.
 func nextAddress(address string) string {
 	host, text, _ := net.SplitHostPort(address)
 	port, _ := strconv.Atoi(text)

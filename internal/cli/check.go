@@ -117,7 +117,6 @@ func newExamination(found []diagnose.Finding) examination {
 	return r
 }
 
-// verdict summarizes the counts.
 func (r examination) verdict() string {
 	switch {
 	case r.Errors+r.Warnings == 0:
@@ -154,7 +153,6 @@ var marks = map[diagnose.Level][2]string{
 	diagnose.Error:   {"ERROR  ", "\x1b[31;1mERROR\x1b[0m  "},
 }
 
-// table prints findings, each followed by its fix.
 func (r examination) table(w io.Writer) error {
 	colour, wide := 0, 0
 	if coloured(w) {

@@ -36,7 +36,6 @@ func configCommand() *cobra.Command {
 	return c
 }
 
-// reloadConfig prints what a reload changed.
 func reloadConfig(c *cobra.Command, o *operated, a *adminClient) error {
 	if all, _ := c.Flags().GetBool("all"); all {
 		return reloadAll(c, o, a)
@@ -53,7 +52,6 @@ func reloadConfig(c *cobra.Command, o *operated, a *adminClient) error {
 	return o.say(c, done, reloadText(done))
 }
 
-// reloadText says what a reload changed.
 func reloadText(done *admin.Reloaded) string {
 	text := "reloaded; no changes"
 	if len(done.Changed) > 0 {

@@ -133,7 +133,6 @@ orgs:
 {{- end}}
 `))
 
-// devValues are the values for devConfig.
 type devValues struct {
 	Listen, Admin, Redis, Files, BaseURL, Key string
 	Claude                                    *devClaude
@@ -141,7 +140,6 @@ type devValues struct {
 	devKeys
 }
 
-// devClaude is the provider of Claude models.
 type devClaude struct{ Base, Key string }
 
 func runDev(ctx context.Context, o devOptions, stdout, stderr io.Writer) (err error) {
@@ -221,7 +219,6 @@ func (c closable) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// devProvider is the provider that calls go to.
 type devProvider struct {
 	base, key string
 	claude    *devClaude // nil: there are no Claude models

@@ -79,7 +79,6 @@ func newDemoTraffic(url string, keys devKeys) *demoTraffic {
 	return d
 }
 
-// run makes calls until ctx is done.
 func (d *demoTraffic) run(ctx context.Context) {
 	calls := make(chan demoCall)
 	var all sync.WaitGroup

@@ -113,7 +113,6 @@ func hasEntry(site map[string][]byte, page, anchor string) bool {
 	return false
 }
 
-// docsNames returns the page names that the command accepts.
 func docsNames(pages []string) []string {
 	var out []string
 	for _, page := range pages {
@@ -132,7 +131,6 @@ func completeDocs(_ *cobra.Command, args []string, _ string) ([]string, cobra.Sh
 	return docsNames(llmguard.Pages(site)), cobra.ShellCompDirectiveNoFileComp
 }
 
-// serveDocs serves the site until ctx is done.
 func serveDocs(ctx context.Context, at net.Listener, site map[string][]byte) error {
 	server := &http.Server{Handler: docsHandler(site), ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()

@@ -108,7 +108,6 @@ func (o *doctorOptions) listeners(cfg *config.Config) ([]string, *http.Client, e
 	return []string{listenerURL(cfg.Admin.Listen, cfg.Admin.TLS)}, c, err
 }
 
-// listenerURL returns the URL of a local listener.
 func listenerURL(listen string, tls config.TLS) string {
 	if tls.Enabled() {
 		return "https://" + dialable(listen)
@@ -116,7 +115,6 @@ func listenerURL(listen string, tls config.TLS) string {
 	return "http://" + dialable(listen)
 }
 
-// processes asks the running processes.
 func (o *doctorOptions) processes(ctx context.Context, cfg *config.Config) (all []*diagnose.Process, err error) {
 	urls, client, err := o.listeners(cfg)
 	if err != nil {
@@ -143,7 +141,6 @@ func keyBounds() diagnose.KeyBounds {
 	return diagnose.KeyBounds{MostKeys: 1_000_000, PerSecond: 20_000, Measure: 20_000, MostOrgs: 10}
 }
 
-// runKeys shows what is in Redis.
 func runKeys(ctx context.Context, o doctorOptions, w io.Writer) error {
 	cfg, err := config.LoadOperator(o.path)
 	if err != nil {

@@ -26,7 +26,6 @@ type fields struct {
 	unset []string
 }
 
-// flag adds the flag of a member.
 func (s *fields) flag(c *cobra.Command, in admin.Input, help string) {
 	s.all = append(s.all, in)
 	f := c.Flags()
@@ -52,7 +51,6 @@ func (s *fields) resettable(c *cobra.Command) {
 	c.Flags().StringSliceVar(&s.unset, "unset", nil, "fields to reset to the file's value or the default, by flag name")
 }
 
-// value parses a flag.
 func (s *fields) value(c *cobra.Command, in admin.Input) (any, error) {
 	f := c.Flags()
 	switch in.Kind {
@@ -225,7 +223,6 @@ func (f *labelFilter) add(c *cobra.Command, text string) {
 	c.Flags().StringArrayVar(&f.pairs, "label", nil, text)
 }
 
-// values parses the flags.
 func (f *labelFilter) values() (map[string]string, error) { return pairsOf("label", f.pairs) }
 
 // pairsOf parses the values of a flag for name=value.
@@ -260,7 +257,6 @@ var advice = strings.NewReplacer(
 	"add --amount '$5' and --window 1h, or --amount and --calendar, or --capacity",
 )
 
-// inFlags rewrites an API error about a limit in terms of the command's flags.
 func (s *fields) inFlags(c *cobra.Command, err error) error {
 	var r *refusal
 	if !errors.As(err, &r) {

@@ -147,7 +147,6 @@ func isDirectory(name string) bool {
 	return err == nil && info.IsDir()
 }
 
-// toStore stores files in a directory or a bucket.
 func toStore(ctx context.Context, to string) (destination, error) {
 	store, err := finance.OpenStore(ctx, to)
 	if err != nil {
@@ -158,13 +157,11 @@ func toStore(ctx context.Context, to string) (destination, error) {
 	}, nil
 }
 
-// stored is what is reported about a stored file.
 type stored struct {
 	text       string
 	incomplete bool
 }
 
-// store fetches a file and stores it.
 func (a *adminClient) store(ctx context.Context, path string, into destination) (stored, error) {
 	resp, err := a.send(ctx, http.MethodGet, path, nil)
 	if err != nil {

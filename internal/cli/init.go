@@ -62,7 +62,6 @@ var known = []starter{
 	{"GROQ_API_KEY", "groq", "", "https://api.groq.com/openai/v1", `["llama-3.*", "openai/gpt-oss-*", "qwen/*"]`},
 }
 
-// starter is a provider in the starter file.
 type starter struct{ Env, ID, Kind, URL, Models string }
 
 // starterFile is the file that init writes. Every value in it is a good default.

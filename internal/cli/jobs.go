@@ -145,7 +145,6 @@ func watchJob(c *cobra.Command, o *operated, a *adminClient) error {
 	return fmt.Errorf("job %s is %s", escape.Text(id), at.Status)
 }
 
-// cancelBatches cancels batches of any org, and prints them.
 func cancelBatches(c *cobra.Command, o *operated, a *adminClient) error {
 	out := []admin.BatchLine{}
 	for _, id := range o.args {
@@ -165,7 +164,6 @@ func cancelBatches(c *cobra.Command, o *operated, a *adminClient) error {
 	return o.list(c, reflect.ValueOf(out))
 }
 
-// jobLine is a job as returned by the admin API.
 type jobLine = admin.JobLine
 
 // jobCost returns what a job cost, or what it holds until it ends.

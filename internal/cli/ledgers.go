@@ -90,7 +90,6 @@ func timed(q url.Values, from, to time.Time) url.Values {
 	return q
 }
 
-// filtered adds a filter to a query.
 func filtered(q url.Values, text string) url.Values {
 	if text != "" {
 		q.Set("filter", text)

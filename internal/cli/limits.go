@@ -141,7 +141,6 @@ func (a *adminClient) ownLimits(ctx context.Context, o *operated, name string) [
 	})
 }
 
-// mostNamed is how many users a hint names.
 const mostNamed = 5
 
 // whoHas names users and shows the command for the first.
@@ -176,7 +175,6 @@ func noSuchLimit(org, name string, others []admin.Limit, users []admin.DeclaredU
 	return errors.New(text)
 }
 
-// noLimits explains an empty list.
 func noLimits(org string, users []admin.DeclaredUser) string {
 	if len(users) > 0 {
 		return fmt.Sprintf("org %s has no limits that apply to every call. Users with their own limits: %s", org,

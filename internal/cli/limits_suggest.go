@@ -21,7 +21,6 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// suggestFlags are the flags of `limits suggest`.
 type suggestFlags struct {
 	trace   traceFlags
 	windows string
@@ -255,7 +254,6 @@ func most(lines []simulate.Line) string {
 	return strings.Join(out, ", ")
 }
 
-// suggestYAML writes the suggestions as a configuration snippet.
 func suggestYAML(w io.Writer, list []simulate.OrgSuggestions, o simulate.SuggestOptions) error {
 	var b strings.Builder
 	const head = "# Amounts are %g times what %d %% of the history stays within. In shadow mode they refuse no calls; see\n" +

@@ -31,7 +31,6 @@ type operated struct {
 	columns []shownField      // of a table; nil: those of the answer's type
 }
 
-// worker does the work of a command.
 type worker func(*cobra.Command, *operated, *adminClient) error
 
 // specialOf returns the worker of a command whose work is not one request with one answer, with its flags; nil: it is.
@@ -242,7 +241,6 @@ var orgsHelp = map[string]string{
 	"one": "the org (default: the only one)",
 }
 
-// flagOf returns the name of the flag of an input.
 func (o *operated) flagOf(in admin.Input) string { return cmp.Or(o.command.Flags[in.Name], in.Flag) }
 
 // resets reports whether the command changes settings, which it can then reset.

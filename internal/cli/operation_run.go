@@ -18,7 +18,6 @@ import (
 	"github.com/llmguard/llmguard/internal/admin"
 )
 
-// gather reads arguments and flags.
 func (o *operated) gather(c *cobra.Command, given, args []string) error {
 	if err := o.gatherPeriod(); err != nil {
 		return err
@@ -104,7 +103,6 @@ func (o *operated) flagValue(c *cobra.Command, in admin.Input) (string, error) {
 	return value, nil
 }
 
-// gatherBody reads the flags of the body.
 func (o *operated) gatherBody(c *cobra.Command) error {
 	if o.op.Body == nil {
 		return nil
@@ -131,7 +129,6 @@ func (o *operated) gatherBody(c *cobra.Command) error {
 	return nil
 }
 
-// put stores the value of an argument.
 func (o *operated) put(name, value string) {
 	for _, in := range o.op.Inputs() {
 		if in.Name == name && in.In == "body" {
@@ -142,7 +139,6 @@ func (o *operated) put(name, value string) {
 	o.values[name] = value
 }
 
-// path returns the path and the query of the request.
 func (o *operated) path() string {
 	path := admin.Fill(o.op.Path, func(name string) string { return url.PathEscape(o.values[name]) })
 	q := url.Values{}
@@ -198,7 +194,6 @@ func (o *operated) work(c *cobra.Command, given, args []string) error {
 	})
 }
 
-// submit sends the request and prints its answer.
 func (o *operated) submit(c *cobra.Command, a *adminClient) error {
 	answer, err := o.ask(c, a)
 	if err != nil {
@@ -280,7 +275,6 @@ func (o *operated) say(c *cobra.Command, answer any, text string) error {
 	})
 }
 
-// show prints an answer.
 func (o *operated) show(c *cobra.Command, answer any) error {
 	out := c.OutOrStdout()
 	if answer == nil {
@@ -306,7 +300,6 @@ func (o *operated) listed(c *cobra.Command, data reflect.Value) error {
 	return o.list(c, data)
 }
 
-// list prints a list.
 func (o *operated) list(c *cobra.Command, data reflect.Value) error {
 	return render(c.OutOrStdout(), o.output, data.Interface(), func(w io.Writer) error {
 		if data.Len() == 0 && o.command.None != "" {

@@ -39,7 +39,6 @@ func indentedFacts(w io.Writer, indent string, pairs ...string) error {
 	return g.write(w)
 }
 
-// boundOf returns the spending bound in a response.
 func boundOf(o *admin.Org) guard.Bound {
 	b := guard.Bound{Hour: guard.Unlimited, None: o.Unbounded, Users: o.UnboundedUsers}
 	if o.WorstHour != nil {
@@ -153,7 +152,6 @@ func stoppedText(org string) string {
 	return "org " + org
 }
 
-// stopText describes a stop in a line.
 func stopText(s admin.Stop) string {
 	if s.Source == "file" {
 		return stoppedText(s.Org) + ", by kill_switch: stop in the configuration file"

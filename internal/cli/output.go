@@ -38,7 +38,6 @@ func formatFlag(c *cobra.Command, output *string, formats ...string) {
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// checkFormat rejects a format that the command does not support.
 func checkFormat(c *cobra.Command) error {
 	f := c.Flags().Lookup("output")
 	if f == nil || slices.Contains(f.Annotations[formatsOf], f.Value.String()) {
@@ -252,7 +251,6 @@ func csvCell(value json.RawMessage) string {
 	return string(value)
 }
 
-// streamLines prints a stream of JSON lines.
 func streamLines(c *cobra.Command, o *operated, a *adminClient) error {
 	w := bufio.NewWriterSize(c.OutOrStdout(), 1<<16)
 	err := a.lines(c.Context(), o.path(), func(line json.RawMessage) error {

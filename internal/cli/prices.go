@@ -65,7 +65,6 @@ func (f *priceFlags) prices() (*app.Prices, error) {
 	return app.ReadPrices(cfg)
 }
 
-// when parses --at.
 func (f *priceFlags) when() (time.Time, error) {
 	if f.at == "" {
 		return time.Now().UTC(), nil

@@ -112,7 +112,6 @@ func verifyPricesCommand() *cobra.Command {
 	return c
 }
 
-// shownDisagreement is a line of verify.
 type shownDisagreement struct {
 	Provider string        `json:"provider" col:"provider;;any"`
 	Model    string        `json:"model" col:"model"`

@@ -33,7 +33,6 @@ func feedHelp() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// priceFile is a price list read from a file.
 type priceFile struct {
 	path string
 	*pricing.List

@@ -73,7 +73,6 @@ func (n *count) Set(text string) error {
 	return nil
 }
 
-// question is a call whose cost is requested.
 type question struct {
 	usage pricing.Usage
 	terms pricing.Terms
@@ -138,7 +137,6 @@ func findPrice(prices *app.Prices, provider, model string, at time.Time) (*prici
 	return p, nil
 }
 
-// shownPrice is the output of show.
 type shownPrice struct {
 	Model         string            `json:"model"`
 	Provider      string            `json:"provider"` // empty: any provider

@@ -28,7 +28,6 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// updateFlags are the flags of `prices update`.
 type updateFlags struct {
 	priceFlags
 	from, effective, reason string
@@ -105,7 +104,6 @@ func updatePrices(c *cobra.Command, f *updateFlags, source string) error {
 	return nil
 }
 
-// effectiveDay parses --effective.
 func (f *updateFlags) effectiveDay(now time.Time) (time.Time, error) {
 	if f.effective == "" {
 		return now.UTC().Truncate(24 * time.Hour), nil
@@ -186,7 +184,6 @@ func (f *updateFlags) changes(cfg *config.Config, list *priceFile, from time.Tim
 	return u, nil
 }
 
-// confirmed asks for confirmation at the terminal.
 func confirmed(c *cobra.Command, source, question string) bool {
 	if source == "-" {
 		return false

@@ -116,7 +116,6 @@ func (s *shownPrice) writeRows(w io.Writer) error {
 	return nil
 }
 
-// shownCall is a call and its cost.
 type shownCall struct {
 	ServiceTier string            `json:"service_tier"`
 	Assumed     bool              `json:"service_tier_assumed,omitempty"`

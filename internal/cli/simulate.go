@@ -35,7 +35,6 @@ func (f *traceFlags) add(c *cobra.Command, formats ...string) {
 			"Default: the ledger in Redis")
 }
 
-// read returns the calls.
 func (f *traceFlags) read(ctx context.Context, stdin io.Reader) (*simulate.Trace, error) {
 	r := simulate.NewReader()
 	if len(f.logs) == 0 {
@@ -66,7 +65,6 @@ func (f *traceFlags) readRedis(ctx context.Context, r *simulate.Reader) (*simula
 	return r.Trace()
 }
 
-// simulateFlags are the flags of `simulate`.
 type simulateFlags struct {
 	trace            traceFlags
 	policy, baseline string
@@ -151,7 +149,6 @@ func (f *simulateFlags) run(ctx context.Context, stdin io.Reader, w, notes io.Wr
 	return f.print(reports, w, notes)
 }
 
-// plotter draws reports.
 type plotter func(io.Writer, []simulate.Report) error
 
 // plotterOf returns the plotter for a file's extension, or nil for an empty path.

@@ -159,7 +159,6 @@ func setLimitOf(cfg *config.Config, text string) error {
 	return nil
 }
 
-// foundLimit is a place for a limit.
 type foundLimit struct {
 	limit         *config.Limit   // nil: it does not exist
 	list          *[]config.Limit // of its org, user, group or plan; nil: that does not exist

@@ -32,7 +32,6 @@ type shownField struct {
 // format is a form of a value. It may see other members of the answer.
 type format func(w io.Writer, v, answer reflect.Value) string
 
-// of makes a format of a value.
 func of[T any](text func(T) string) format {
 	return func(_ io.Writer, v, _ reflect.Value) string {
 		return text(v.Convert(reflect.TypeFor[T]()).Interface().(T))
@@ -120,7 +119,6 @@ func timeOf(v reflect.Value) time.Time {
 	return time.Unix(v.Int(), 0)
 }
 
-// unitOf returns the unit of the amounts of an answer.
 func unitOf(answer reflect.Value) string { return answer.FieldByName("Unit").String() }
 
 // resetText formats the seconds until a limit is unused. Without them it never is, unless it has no usage at all.
@@ -176,7 +174,6 @@ type someSettings interface {
 	Lines() []settings.Line
 }
 
-// text formats the field of an answer.
 func (f *shownField) text(w io.Writer, answer reflect.Value) string {
 	v := answer.FieldByIndex(f.index)
 	known := v.Kind() == reflect.Pointer // null is absent, 0 is not
@@ -304,7 +301,6 @@ func gridOf(w io.Writer, list any, columns []shownField) *grid {
 	return &g
 }
 
-// csvOf writes a list as CSV with these columns.
 func csvOf(w io.Writer, list any, columns []shownField) error {
 	g := gridOf(w, list, columns)
 	for _, row := range g.rows {

@@ -36,7 +36,6 @@ func (m *mistake) Unwrap() error { return m.err }
 // misused returns a usage error about a flag's value that was found locally.
 func misused(format string, args ...any) error { return &mistake{fmt.Errorf(format, args...)} }
 
-// exitMistake is the exit code of usage errors.
 const exitMistake = 2
 
 // finish adds to every command what all have in common: the format is checked first, output can

@@ -153,7 +153,6 @@ func (r *report) read(ctx context.Context, l *ledgers, org string) error {
 	return err
 }
 
-// notes says what one should know about the sums.
 func (r *report) notes(w io.Writer) {
 	if !r.since.IsZero() {
 		fmt.Fprintf(w, "incomplete: calls before %s were not read, because there are too many or they are no longer in the "+

@@ -59,7 +59,6 @@ func (f *filter) add(c *cobra.Command) {
 	c.Flags().BoolVar(&f.estimated, "estimated", false, "only estimated entries")
 }
 
-// conditions returns the filter for the API.
 func (f *filter) conditions() (string, error) {
 	labels, err := f.labels.values()
 	if err != nil {
@@ -179,7 +178,6 @@ func entryTable(w io.Writer, list []ledger.Entry, withOrg bool) error {
 	return g.write(w)
 }
 
-// remark returns notes about an entry.
 func remark(e ledger.Entry) string {
 	var out []string
 	if e.Run != "" {

@@ -24,12 +24,10 @@ func (p *period) add(c *cobra.Command) {
 	f.IntVar(&p.count, "days", 0, "instead of --from: number of UTC days, including the last (default 1)")
 }
 
-// addZone adds --tz to a command.
 func (p *period) addZone(c *cobra.Command) {
 	c.Flags().StringVar(&p.tz, "tz", "", "time zone of days and hours, such as Europe/Berlin (default: UTC)")
 }
 
-// zone returns the location of --tz.
 func (p *period) zone() (*time.Location, error) {
 	zone, err := ledger.Zone(p.tz)
 	if err != nil {
@@ -38,7 +36,6 @@ func (p *period) zone() (*time.Location, error) {
 	return zone, nil
 }
 
-// given reports whether any period flag is set.
 func (p *period) given() bool { return p.from != "" || p.to != "" || p.count != 0 }
 
 // bounds returns [from, to); the default is today.

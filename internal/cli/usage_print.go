@@ -15,7 +15,6 @@ import (
 	"github.com/llmguard/llmguard/pricing"
 )
 
-// whole formats an integer for a table.
 func whole(n int64) string { return strconv.FormatInt(n, 10) }
 
 // column is a figure of a line: its names in tables, CSV and JSON.

@@ -11,7 +11,6 @@ import (
 	"github.com/llmguard/llmguard/internal/figures"
 )
 
-// report is the output of `llmguard usage`.
 type report struct {
 	by       []string
 	filter   string    // in the language of the API
@@ -35,7 +34,6 @@ type line struct {
 
 func (l *line) tokens() int64 { return l.Input + l.Output }
 
-// add adds what an org spent.
 func (r *report) add(org string, u *admin.UsageLine) {
 	u.Org = org
 	sums := u.Sums()
@@ -74,7 +72,6 @@ func (r *report) countsRefusals() bool {
 	})
 }
 
-// countRefusal adds a refusal count.
 func (r *report) countRefusal(one *admin.Refusal) {
 	at := ledger.MomentOf(*one.Begin, one.Hour && r.hours, r.zone)
 	u := admin.UsageLine{Org: one.Org, User: one.User, Hour: at.Hour, Day: at.Day, Month: at.Month}
@@ -135,7 +132,6 @@ func (r *report) finish() {
 	})
 }
 
-// span formats the period.
 func (r *report) span() string {
 	if r.hours {
 		return figures.Between(r.from.Truncate(time.Hour), r.to)

@@ -12,7 +12,6 @@ import (
 	"github.com/llmguard/llmguard/internal/app"
 )
 
-// build is the version information of a binary.
 type build struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
@@ -62,7 +61,6 @@ func (b build) short() string {
 	return strings.Trim(b.Version+", "+day, ", ")
 }
 
-// line formats the information on one line.
 func (b build) line() string {
 	commit := "commit unknown"
 	if b.Commit != "" {

@@ -82,7 +82,6 @@ func newKeyKinds() []keyKind {
 	return kinds
 }
 
-// match reports whether a key has the pattern.
 func (k *keyKind) match(key string) bool {
 	rest, ok := strings.CutPrefix(key, k.parts[0])
 	if !ok {

@@ -73,13 +73,11 @@ const (
 // kept is an org, empty for all of them and for what belongs to none, and a pattern.
 type kept struct{ org, pattern string }
 
-// keyCount counts keys.
 type keyCount struct {
 	keys, measured, bytes, endless int64
 	example                        string // one of the endless
 }
 
-// keyReader reads keys.
 type keyReader struct {
 	bounds KeyBounds
 	kinds  []keyKind
@@ -88,7 +86,6 @@ type keyReader struct {
 	counts map[kept]*keyCount
 }
 
-// found is a key of the sample.
 type found struct {
 	name string
 	kept
@@ -162,7 +159,6 @@ func (r *keyReader) scan(ctx context.Context, node redisconn.DB) (all bool, err 
 	}
 }
 
-// count adds a page of keys.
 func (r *keyReader) count(ctx context.Context, node redisconn.DB, keys []string) error {
 	pipe := node.Pipeline()
 	var sample []found
@@ -197,7 +193,6 @@ func (r *keyReader) count(ctx context.Context, node redisconn.DB, keys []string)
 	return nil
 }
 
-// measure adds a key of the sample.
 func (r *keyReader) measure(f *found) {
 	bytes := f.usage.Val()
 	kind := r.of(kept{pattern: f.pattern})

@@ -106,7 +106,6 @@ func label(m *dto.Metric, name string) string {
 	return ""
 }
 
-// sum returns the sum of a metric's samples.
 func (p *Process) sum(name string) float64 {
 	var total float64
 	for _, m := range p.samples[name] {
@@ -115,7 +114,6 @@ func (p *Process) sum(name string) float64 {
 	return total
 }
 
-// by returns a metric's sums by one label.
 func (p *Process) by(name, key string) map[string]float64 {
 	out := map[string]float64{}
 	for _, m := range p.samples[name] {
@@ -154,7 +152,6 @@ func (p *Process) Look(r *Report, quotas map[string]Quota) {
 	r.Findings = append(r.Findings, l.Findings...)
 }
 
-// look collects findings about a process.
 type look struct {
 	*Process
 	Report
@@ -171,7 +168,6 @@ func (l *look) count(level Level, metric, what, thing, fix string) {
 	}
 }
 
-// itself checks the process, its configuration and its prices.
 func (l *look) itself() {
 	switch {
 	case !l.Ready:
@@ -191,7 +187,6 @@ func (l *look) itself() {
 	}
 }
 
-// money checks what is held, owed or estimated.
 func (l *look) money() {
 	l.outage()
 	l.count(Warning, "budget_journal_records", "it holds %s that redis does not have yet", "settlement",
@@ -209,7 +204,6 @@ func (l *look) money() {
 		"The disk of ledger.export_dir was not writable for too long. Check it, or raise ledger.max_entries.")
 }
 
-// outage reports the orgs for which the process cannot use Redis, and what happens to their calls.
 func (l *look) outage() {
 	const stop = "Restore Redis. To refuse their calls until then, set on_store_failure: deny."
 	away := l.by("guard_store_away_orgs", "mode")
@@ -234,7 +228,6 @@ func (l *look) outage() {
 // late is the wait from which waiting jobs are reported.
 const late = 2 * time.Minute
 
-// queues checks what is waiting, and why.
 func (l *look) queues(quotas map[string]Quota) {
 	oldest := map[string]time.Duration{}
 	for _, m := range l.samples["queue_oldest_seconds"] {
@@ -268,7 +261,6 @@ func (l *look) queues(quotas map[string]Quota) {
 		"`llmguard queue dead` shows why; `llmguard jobs replay` runs one again.")
 }
 
-// quotas reports providers that allow less than configured.
 func (l *look) quotas(quotas map[string]Quota) {
 	for _, m := range l.samples["quota_limit"] {
 		pool, which, now := label(m, "pool"), label(m, "limit"), value(m)
@@ -289,7 +281,6 @@ func (l *look) quotas(quotas map[string]Quota) {
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// many formats a count.
 func many(n float64, thing string) string { return figures.Plural(int64(math.Round(n)), thing) }
 
 // SameFile checks that all processes run the same configuration file.

@@ -115,7 +115,6 @@ func (s *Server) Condition(ctx context.Context, r *Report, deadline time.Duratio
 	s.latency(ctx, r, deadline)
 }
 
-// memory checks how much of its memory is used.
 func (s *Server) memory(ctx context.Context, r *Report) {
 	used, _ := strconv.ParseInt(s.facts["used_memory"], 10, 64)
 	most, _ := strconv.ParseInt(s.facts["maxmemory"], 10, 64)
@@ -165,10 +164,8 @@ func mostCounted(ctx context.Context, rdb redisconn.DB) string {
 	return fmt.Sprintf("; callers of org %s keep most in it, %d bytes", org, bytes)
 }
 
-// looks is how many PINGs are timed.
 const looks = 20
 
-// pings returns the median and the maximum time of a PING.
 func pings(ctx context.Context, rdb redisconn.DB) (middle, most time.Duration, err error) {
 	var all []time.Duration
 	for range looks {
@@ -240,7 +237,6 @@ func parseInfo(text string) Facts {
 	return facts
 }
 
-// older reports whether a version such as "7.0.15" is below major.minor.
 func older(version string, major, minor int) bool {
 	var a, b int
 	if n, _ := fmt.Sscanf(version, "%d.%d", &a, &b); n < 2 {
@@ -318,7 +314,6 @@ func (s *Server) Settings(ctx context.Context, r *Report) {
 	s.replicas(r)
 }
 
-// persistence checks that a restart keeps the data.
 func (s *Server) persistence(r *Report) {
 	switch {
 	case s.facts["aof_enabled"] == "":

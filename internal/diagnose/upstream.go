@@ -18,7 +18,6 @@ import (
 	"github.com/llmguard/llmguard/providers"
 )
 
-// upstreamTime is how long a provider has to list its models.
 const upstreamTime = 15 * time.Second
 
 // Upstreams requests the list of models from every provider, which costs nothing. It checks
@@ -74,7 +73,6 @@ func upstream(ctx context.Context, r *Report, policy *guard.Policy, p *providers
 	}
 }
 
-// unreachable explains why a request did not arrive.
 func unreachable(err error) (what, fix string) {
 	text := err.Error()
 	switch {

@@ -104,7 +104,6 @@ func Days(list []time.Time) string {
 	return strings.Join(out, ", ")
 }
 
-// reader reads a month of an org.
 type reader struct {
 	ledger  *ledger.Ledger
 	books   *Books
@@ -172,7 +171,6 @@ func (r *reader) day(ctx context.Context, day time.Time) error {
 	return nil
 }
 
-// sums reads the daily sums of a day.
 func (r *reader) sums(ctx context.Context, day, end time.Time) (map[Line]*ledger.Sums, error) {
 	out := map[Line]*ledger.Sums{}
 	report, err := ledger.Read(ctx, r.ledger, ledger.Query{Orgs: []string{r.books.Org}, From: day, To: end, By: bySums})
@@ -187,7 +185,6 @@ func (r *reader) sums(ctx context.Context, day, end time.Time) (map[Line]*ledger
 	return out, nil
 }
 
-// bySums are the dimensions of daily sums.
 var bySums = ledger.By("user", "key", "provider", "endpoint", "model")
 
 // rest adds what the sums have and the entries do not, and reports whether there is any.
@@ -271,7 +268,6 @@ func (r *reader) reversed(line Line, s ledger.Sums, e ledger.Entry) map[Line]led
 	return out
 }
 
-// earlier reports whether a call was made before the month.
 func (r *reader) earlier(id string) bool {
 	made, ok := wire.CallTime(id)
 	return ok && made.Before(r.books.Month.Begin())

@@ -152,7 +152,6 @@ func divided(n, times, by int64) int64 {
 // million is the number of tokens of a pricing unit.
 const million = 1_000_000
 
-// meters are the names of token classes.
 var meters = map[string]string{
 	"input": "Input Tokens", "cached_input": "Cached Input Tokens", "cache_write": "Cache Write Tokens",
 	"output": "Output Tokens", "fees": "Fees", "unmetered": "Unmetered Usage",
@@ -170,7 +169,6 @@ func (r *focusRow) meter() string {
 // their cost has no quantity.
 func (r *focusRow) usage() bool { return r.class != "adjusted" && r.cost >= 0 && !r.Earlier }
 
-// counted reports whether the row is priced by tokens.
 func (r *focusRow) counted() bool { return r.tokens > 0 }
 
 func (r *focusRow) vendor() string {
@@ -185,7 +183,6 @@ func (r *focusRow) vendor() string {
 
 func (r *focusRow) account() string { return cmp.Or(r.o.BillingAccount, r.Provider, "llmguard") }
 
-// sku identifies the model.
 func (r *focusRow) sku() string { return cmp.Or(r.Provider, "llmguard") + "/" + r.Model }
 
 // pricingQuantity returns the quantity in units of 1e-9: millions of tokens, or requests.
@@ -196,7 +193,6 @@ func (r *focusRow) pricingQuantity() int64 {
 	return max(r.calls, 1) * 1e9
 }
 
-// unitPrice returns the average price of a unit in nano-USD, rounded.
 func (r *focusRow) unitPrice() int64 {
 	if r.counted() {
 		return divided(int64(r.cost), million, r.tokens)
@@ -204,7 +200,6 @@ func (r *focusRow) unitPrice() int64 {
 	return divided(int64(r.cost), 1, max(r.calls, 1))
 }
 
-// describe summarizes the row.
 func (r *focusRow) describe() string {
 	what := r.meter()
 	switch {

@@ -52,7 +52,6 @@ func when(wanted func(r *focusRow) bool, c focusColumn) focusColumn {
 	}}
 }
 
-// either is a column of one of two texts.
 func either(name string, is func(r *focusRow) bool, yes, no string) focusColumn {
 	return focusColumn{name, func(r *focusRow) string { return map[bool]string{true: yes, false: no}[is(r)] }}
 }
@@ -130,7 +129,6 @@ func focusColumns() []focusColumn {
 	}
 }
 
-// vendors are companies by the domain of their API.
 var vendors = [][2]string{
 	{"openai.com", "OpenAI"},
 	{"azure.com", "Microsoft"},

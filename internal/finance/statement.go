@@ -76,7 +76,6 @@ const (
 	noLabels = "(not known any more)"
 )
 
-// sectionOf builds a section.
 type sectionOf struct {
 	title, key string
 	name       func(Line) string
@@ -160,7 +159,6 @@ func ReadStatement(ctx context.Context, l *ledger.Ledger, o StatementOptions) (*
 	return st, st.readCorrections(ctx, l)
 }
 
-// pricesOf returns the average prices of models by class.
 func pricesOf(models Section) []PriceLine {
 	var out []PriceLine
 	for _, m := range models.Lines {
@@ -298,7 +296,6 @@ func (st *Statement) WriteHTML(to io.Writer) error {
 	return err
 }
 
-// named returns the sections that say something.
 func (st *Statement) named() []Section {
 	var out []Section
 	for _, s := range st.Sections {
@@ -309,7 +306,6 @@ func (st *Statement) named() []Section {
 	return out
 }
 
-// share formats a part of the total in percent.
 func (st *Statement) share(n pricing.Nano) string {
 	return figures.Share(int64(n), int64(st.Total.Cost))
 }
