@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,6 +146,23 @@ func (all *contexts) write() error {
 	return intoFile(path, copyOf(bytes.NewReader(text)))
 }
 
+// changeContexts changes the file of contexts, and prints what was done.
+func changeContexts(c *cobra.Command, change func(*contexts) (done string, err error)) error {
+	all, err := readContexts()
+	if err != nil {
+		return err
+	}
+	done, err := change(all)
+	if err != nil {
+		return err
+	}
+	if err := all.write(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(c.OutOrStdout(), done)
+	return err
+}
+
 func (all *contexts) find(name string) (*reached, error) {
 	var known []string
 	for i := range all.List {
@@ -198,20 +216,12 @@ func contextAddCommand() *cobra.Command {
 				return err
 			}
 		}
-		all, err := readContexts()
-		if err != nil {
-			return err
-		}
-		all.List = slices.DeleteFunc(all.List, func(r reached) bool { return r.Name == made.Name })
-		all.List = append(all.List, made)
-		if all.Current == "" {
-			all.Current = made.Name
-		}
-		if err := all.write(); err != nil {
-			return err
-		}
-		fmt.Fprintf(c.OutOrStdout(), "context %s is %s; the current context is %s\n", made.Name, made.URL, all.Current)
-		return nil
+		return changeContexts(c, func(all *contexts) (string, error) {
+			all.List = slices.DeleteFunc(all.List, func(r reached) bool { return r.Name == made.Name })
+			all.List = append(all.List, made)
+			all.Current = cmp.Or(all.Current, made.Name)
+			return fmt.Sprintf("context %s is %s; the current context is %s", made.Name, made.URL, all.Current), nil
+		})
 	}
 	c.Flags().StringVar(&made.URL, "url", "", "the admin listener, such as https://llmguard.internal:9090 (required)")
 	c.Flags().StringVar(&made.CAFile, "ca-file", "", "PEM file of CAs to trust in addition to the system's")
@@ -248,20 +258,14 @@ func contextUseCommand() *cobra.Command {
 		Use: "use NAME", Short: "Switch to a context", Args: cobra.ExactArgs(1), Example: "  llmguard context use prod",
 		ValidArgsFunction: completeContexts,
 		RunE: func(c *cobra.Command, args []string) error {
-			all, err := readContexts()
-			if err != nil {
-				return err
-			}
-			to, err := all.find(args[0])
-			if err != nil {
-				return err
-			}
-			all.Current = to.Name
-			if err := all.write(); err != nil {
-				return err
-			}
-			fmt.Fprintf(c.OutOrStdout(), "the current context is %s (%s)\n", to.Name, to.URL)
-			return nil
+			return changeContexts(c, func(all *contexts) (string, error) {
+				to, err := all.find(args[0])
+				if err != nil {
+					return "", err
+				}
+				all.Current = to.Name
+				return fmt.Sprintf("the current context is %s (%s)", to.Name, to.URL), nil
+			})
 		},
 	}
 }
@@ -302,22 +306,16 @@ func contextRemoveCommand() *cobra.Command {
 		Example:           "  llmguard context remove prod",
 		ValidArgsFunction: completeContexts,
 		RunE: func(c *cobra.Command, args []string) error {
-			all, err := readContexts()
-			if err != nil {
-				return err
-			}
-			if _, err := all.find(args[0]); err != nil {
-				return err
-			}
-			all.List = slices.DeleteFunc(all.List, func(r reached) bool { return r.Name == args[0] })
-			if all.Current == args[0] {
-				all.Current = ""
-			}
-			if err := all.write(); err != nil {
-				return err
-			}
-			fmt.Fprintf(c.OutOrStdout(), "removed context %s\n", args[0])
-			return nil
+			return changeContexts(c, func(all *contexts) (string, error) {
+				if _, err := all.find(args[0]); err != nil {
+					return "", err
+				}
+				all.List = slices.DeleteFunc(all.List, func(r reached) bool { return r.Name == args[0] })
+				if all.Current == args[0] {
+					all.Current = ""
+				}
+				return "removed context " + args[0], nil
+			})
 		},
 	}
 }

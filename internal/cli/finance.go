@@ -99,12 +99,12 @@ func (f *financeFlags) export(c *cobra.Command, what string, q url.Values, forma
 	}
 	incomplete := false
 	for _, org := range l.orgs {
-		note, err := l.store(c.Context(), pathOf("orgs", org, what)+"?"+q.Encode(), into)
+		note, lacks, err := l.store(c.Context(), pathOf("orgs", org, what)+"?"+q.Encode(), into)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(c.ErrOrStderr(), org+": "+note.text)
-		incomplete = incomplete || note.incomplete
+		fmt.Fprintln(c.ErrOrStderr(), org+": "+note)
+		incomplete = incomplete || lacks
 	}
 	if incomplete {
 		return exit(exitIncomplete)
@@ -157,28 +157,26 @@ func toStore(ctx context.Context, to string) (destination, error) {
 	}, nil
 }
 
-type stored struct {
-	text       string
-	incomplete bool
-}
-
-func (a *adminClient) store(ctx context.Context, path string, into destination) (stored, error) {
+// store stores a file of the API, and returns what to say about it.
+func (a *adminClient) store(
+	ctx context.Context, path string, into destination,
+) (note string, incomplete bool, err error) {
 	resp, err := a.send(ctx, http.MethodGet, path, nil)
 	if err != nil {
-		return stored{}, err
+		return "", false, err
 	}
 	defer resp.Body.Close()
 	_, name, ok := strings.Cut(resp.Header.Get("Content-Disposition"), `filename="`)
 	name = strings.TrimSuffix(name, `"`)
 	if !ok || !filepath.IsLocal(name) || strings.ContainsAny(name, `/\`) {
-		return stored{}, errors.New("the admin listener returned no file; is it an older llmguard?")
+		return "", false, errors.New("the admin listener returned no file; is it an older llmguard?")
 	}
 	where, err := into(ctx, name, resp.Body)
 	if err != nil {
-		return stored{}, fmt.Errorf("%s was not written: %w", name, err)
+		return "", false, fmt.Errorf("%s was not written: %w", name, err)
 	}
 	h := resp.Header
-	note := fmt.Sprintf("%s rows, $%s", h.Get("Llmguard-Rows"), h.Get("Llmguard-Total-Usd"))
+	note = fmt.Sprintf("%s rows, $%s", h.Get("Llmguard-Rows"), h.Get("Llmguard-Total-Usd"))
 	if where != "" {
 		note = where + ": " + note
 	}
@@ -189,5 +187,5 @@ func (a *adminClient) store(ctx context.Context, path string, into destination) 
 	if lacks != "" {
 		note += ", incomplete: " + lacks
 	}
-	return stored{note, lacks != ""}, nil
+	return note, lacks != "", nil
 }

@@ -68,7 +68,7 @@ func diffPrices(c *cobra.Command, f priceFlags, from string, all bool, path stri
 		case partial && !all && d.OneSided():
 			hidden++
 		default:
-			list = append(list, shownDifference{d.Provider, d.Model, d.Field, d.Old, d.New})
+			list = append(list, shownDifference(d))
 		}
 	}
 	if f.output == "table" {
@@ -154,7 +154,7 @@ func verifyPrices(f priceFlags, paths []string, stdin io.Reader, stdout, stderr 
 		}
 		s := shownDisagreement{Provider: d.Provider, Model: d.Model, Field: d.Field}
 		for _, v := range d.Values {
-			s.Values = append(s.Values, sourcedText{v.Source, v.Price})
+			s.Values = append(s.Values, sourcedText(v))
 		}
 		list = append(list, s)
 	}

@@ -179,7 +179,7 @@ func (f *updateFlags) changes(cfg *config.Config, list *priceFile, from time.Tim
 	}
 	u := &priceUpdate{changes, []shownDifference{}}
 	for _, d := range u.Differences {
-		u.shown = append(u.shown, shownDifference{d.Provider, d.Model, d.Field, d.Old, d.New})
+		u.shown = append(u.shown, shownDifference(d))
 	}
 	return u, nil
 }
