@@ -157,8 +157,7 @@ func (h *recorder) check(changes []tenants.Change) error {
 	}
 	if err := h.opts.Check(org, next.Tenants[org]); err != nil {
 		param := ""
-		var wrong *settings.FieldError
-		if errors.As(err, &wrong) {
+		if wrong, ok := errors.AsType[*settings.FieldError](err); ok {
 			param, _, _ = strings.Cut(wrong.Field, "[") // drop a list index
 		}
 		return invalid(param, "%s", strings.TrimPrefix(err.Error(), "org: "))

@@ -299,8 +299,7 @@ func (h *ledgerHandler) resolve(c *call) (any, error) {
 }
 
 func notFound(err error, org string) error {
-	var several *ledger.AttemptsError
-	if errors.As(err, &several) {
+	if several, ok := errors.AsType[*ledger.AttemptsError](err); ok {
 		return wire.BadRequest("attempt", "missing_field", "%d attempts of the call are on the list. Name one",
 			several.Attempts)
 	}

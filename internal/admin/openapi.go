@@ -201,8 +201,7 @@ type jsonField struct {
 
 func fieldsOf(t reflect.Type) []jsonField {
 	var out []jsonField
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		name, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case name == "-":

@@ -194,8 +194,7 @@ func decapitalized(text string) string {
 // flag, and another kind.
 func bodyInputs(t reflect.Type) []Input {
 	var out []Input
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		if section := settings.SectionOf(f.Type); section != nil {
 			out = append(out, settingInputs("", "", section)...)
 			continue

@@ -117,8 +117,7 @@ func (f *applyFlags) send(ctx context.Context, a *adminClient, org map[string]an
 	}
 	body := map[string]any{"org": org, "dry_run": dryRun, "prune": f.prune, "replay_days": replay}
 	err := a.ask(ctx, http.MethodPost, pathOf("orgs", id, "apply"), body, &plan)
-	var refused *refusal
-	if errors.As(err, &refused) { // changes made before the refusal
+	if refused, ok := errors.AsType[*refusal](err); ok { // changes made before the refusal
 		_ = json.Unmarshal(refused.answer, &plan)
 	}
 	return plan, err

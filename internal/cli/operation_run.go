@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"reflect"
 	"slices"
@@ -22,9 +23,7 @@ func (o *operated) gather(c *cobra.Command, given, args []string) error {
 	if err := o.gatherPeriod(); err != nil {
 		return err
 	}
-	for name, value := range o.command.Fixed {
-		o.sent[name] = value
-	}
+	maps.Copy(o.sent, o.command.Fixed)
 	for i, arg := range args[:min(len(args), len(given))] {
 		name, value := argumentName(o.op, arg), given[i]
 		if strings.HasSuffix(arg, "...") {

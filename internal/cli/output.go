@@ -63,9 +63,8 @@ func written(c *cobra.Command, exact bool, run func() error) error {
 	var failed error
 	err := intoFile(to, func(w io.Writer) error {
 		c.SetOut(&page{w, exact, table})
-		var code exit // an exit code alone does not discard the output
 		failed = run()
-		if errors.As(failed, &code) {
+		if _, code := errors.AsType[exit](failed); code { // an exit code alone does not discard the output
 			return nil
 		}
 		return failed
@@ -263,8 +262,7 @@ func streamLines(c *cobra.Command, o *operated, a *adminClient) error {
 // intoFile writes a file that only its owner can read, completely or not at all.
 func intoFile(name string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.part")
-	var where *fs.PathError
-	if errors.As(err, &where) { // the temporary name means nothing to the user
+	if where, ok := errors.AsType[*fs.PathError](err); ok { // the temporary name means nothing to the user
 		return fmt.Errorf("cannot write %s: %w", name, where.Err)
 	}
 	if err != nil {

@@ -127,8 +127,8 @@ func showPrice(f priceFlags, q question, model string, stdout io.Writer) error {
 // findPrice looks a model up as a call would.
 func findPrice(prices *app.Prices, provider, model string, at time.Time) (*pricing.Price, error) {
 	p, err := prices.Catalogue.Lookup(provider, model, at)
-	var unknown *pricing.UnknownModelError
-	if errors.As(err, &unknown) && prices.Unknown != nil && len(unknown.Providers) == 0 && unknown.NotBefore.IsZero() {
+	unknown, ok := errors.AsType[*pricing.UnknownModelError](err)
+	if ok && prices.Unknown != nil && len(unknown.Providers) == 0 && unknown.NotBefore.IsZero() {
 		return prices.Unknown.Price(at)
 	}
 	if err != nil {

@@ -225,13 +225,11 @@ func (e exit) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 // exitCode prints why a command failed and returns its exit code.
 func exitCode(w io.Writer, err error) int {
-	var code exit
-	if errors.As(err, &code) {
+	if code, ok := errors.AsType[exit](err); ok {
 		return int(code)
 	}
 	complain(w, err)
-	var wrong *mistake
-	if errors.As(err, &wrong) {
+	if _, wrong := errors.AsType[*mistake](err); wrong {
 		return exitMistake
 	}
 	return 1
@@ -240,8 +238,7 @@ func exitCode(w io.Writer, err error) int {
 // complain prints an error, and the page that explains its code if it has one. Each configuration error is on its
 // own line that starts with the file name, as editors expect.
 func complain(w io.Writer, err error) {
-	var wrong config.Errors
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[config.Errors](err); ok {
 		fmt.Fprintln(w, wrong)
 		return
 	}
