@@ -123,22 +123,18 @@ func (h *limitRequestHandler) approve(c *call) (any, error) {
 		}
 		return want.Amount == d.Amount && want.Until.Equal(d.Until), nil
 	}
-	return h.end(c, same, func(r tenants.RaiseRequest) (
-		tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error,
-	) {
+	return h.end(c, same, func(r *tenants.RaiseRequest) (tenants.RaiseRequest, []tenants.Change, error) {
 		d := tenants.RaiseDecision{
 			At: c.start.UTC(), By: c.actor.id, Reason: c.why, Amount: r.Amount, Until: r.Until, Override: r.ID,
 		}
 		if err := h.grant(c, a, &d); err != nil {
-			return r, tenants.AuditEntry{}, nil, err
+			return *r, nil, err
 		}
-		override, err := h.override(c, &r, &d)
+		override, err := h.override(c, r, &d)
 		if err != nil {
-			return r, tenants.AuditEntry{}, nil, err
+			return *r, nil, err
 		}
-		next := r.End(tenants.RaiseApproved, d)
-		e, err := h.entry(c, &r, &next)
-		return next, e, append(h.overrides.over(c, r.Org), *override), err
+		return r.End(tenants.RaiseApproved, d), append(h.overrides.over(c, r.Org), *override), nil
 	})
 }
 
@@ -191,12 +187,9 @@ func (h *limitRequestHandler) deny(c *call) (any, error) {
 		return nil, err
 	}
 	same := func(*tenants.RaiseDecision) (bool, error) { return true, nil }
-	return h.end(c, same, func(r tenants.RaiseRequest) (
-		tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error,
-	) {
-		next := r.End(tenants.RaiseDenied, tenants.RaiseDecision{At: c.start.UTC(), By: c.actor.id, Reason: c.why})
-		e, err := h.entry(c, &r, &next)
-		return next, e, nil, err
+	return h.end(c, same, func(r *tenants.RaiseRequest) (tenants.RaiseRequest, []tenants.Change, error) {
+		d := tenants.RaiseDecision{At: c.start.UTC(), By: c.actor.id, Reason: c.why}
+		return r.End(tenants.RaiseDenied, d), nil, nil
 	})
 }
 
@@ -210,8 +203,8 @@ func (h *limitRequestHandler) entry(
 	return e, err
 }
 
-// ending is how a decision ends a request: see tenants.Store.EndRaise.
-type ending = func(tenants.RaiseRequest) (tenants.RaiseRequest, tenants.AuditEntry, []tenants.Change, error)
+// ending returns a request as a decision ends it, and what else the decision changes.
+type ending = func(*tenants.RaiseRequest) (tenants.RaiseRequest, []tenants.Change, error)
 
 // end decides a request. Repeating a decision changes nothing; another one after it is a conflict, also if it
 // is not the same one.
@@ -226,9 +219,12 @@ func (h *limitRequestHandler) end(
 		if now := r.Status(c.start); now != tenants.RaisePending {
 			return r, tenants.AuditEntry{}, nil, decided(&r, now)
 		}
-		next, e, changes, err := how(r)
-		entry = e
-		return next, e, changes, err
+		next, changes, err := how(&r)
+		if err != nil {
+			return r, tenants.AuditEntry{}, nil, err
+		}
+		entry, err = h.entry(c, &r, &next)
+		return next, entry, changes, err
 	})
 	switch {
 	case err != nil:

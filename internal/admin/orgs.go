@@ -102,11 +102,7 @@ func list(l []string) []string {
 func (h *orgHandler) listOrgs(c *call) (any, error) {
 	var out []Org
 	for _, o := range h.opts.Effective().Orgs {
-		_, inFile, err := h.dir.org(o.ID)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, h.viewOrg(c, &o, inFile))
+		out = append(out, h.viewOrg(c, &o, h.opts.File().Org(o.ID) != nil))
 	}
 	if c.r.URL.Query().Get("deleted") != "true" {
 		return listOf(out), nil

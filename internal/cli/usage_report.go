@@ -92,14 +92,7 @@ func (r *report) splitOrgs() {
 func (r *report) byClass() bool { return slices.Contains(r.by, ledger.Class) }
 
 // measures are what lines can be sorted by, in addition to the dimensions.
-var measures = map[string]func(*line) int64{
-	"cost":      func(l *line) int64 { return int64(l.Cost) },
-	"calls":     func(l *line) int64 { return l.Calls },
-	"tokens":    (*line).tokens,
-	"estimated": func(l *line) int64 { return int64(l.Estimated) },
-	"overrun":   func(l *line) int64 { return int64(l.Overrun) },
-	"refused":   func(l *line) int64 { return l.refused },
-}
+var measures = []string{"cost", "calls", "tokens", "estimated", "overrun", "refused"}
 
 func (r *report) checkSort(column string) error {
 	r.sort = column
@@ -111,8 +104,8 @@ func (r *report) checkSort(column string) error {
 			}
 		}
 	}
-	if measures[r.sort] == nil && !slices.Contains(r.by, r.sort) {
-		return misused("--sort %s: expected cost, calls, tokens, estimated, overrun, refused or one of --by %s", column,
+	if !slices.Contains(measures, r.sort) && !slices.Contains(r.by, r.sort) {
+		return misused("--sort %s: expected %s or one of --by %s", column, strings.Join(measures, ", "),
 			strings.Join(r.by, ","))
 	}
 	return nil
@@ -121,12 +114,14 @@ func (r *report) checkSort(column string) error {
 // finish sorts the lines: by measures descending, by names ascending, ties by cost and then by all names.
 func (r *report) finish() {
 	at := slices.Index(r.by, r.sort)
+	columns := append(slices.Clone(usageColumns), tokensColumn)
+	i := slices.IndexFunc(columns, func(c column) bool { return c.name == r.sort })
 	slices.SortFunc(r.lines, func(a, b *line) int {
 		first := 0
 		if at >= 0 {
 			first = cmp.Compare(a.by[at], b.by[at])
 		} else {
-			first = cmp.Compare(measures[r.sort](b), measures[r.sort](a))
+			first = cmp.Compare(columns[i].of(b), columns[i].of(a))
 		}
 		return cmp.Or(first, cmp.Compare(b.Cost, a.Cost), slices.Compare(a.by, b.by))
 	})
