@@ -43,13 +43,13 @@ func (a *adminClient) pickOrgs(ctx context.Context, names string, deleted bool) 
 	if deleted {
 		path += "?deleted=true"
 	}
-	orgs, err := list[admin.Org](ctx, a, path)
+	orgs, err := list[struct{ ID string }](ctx, a, path)
 	if err != nil {
 		return nil, err
 	}
 	known := make([]string, len(orgs))
-	for i := range orgs {
-		known[i] = orgs[i].ID
+	for i, o := range orgs {
+		known[i] = o.ID
 	}
 	return pickOrgs(known, names)
 }

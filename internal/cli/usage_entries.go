@@ -239,7 +239,10 @@ func exportEntries(ctx context.Context, f *usageFlags, only *filter, w io.Writer
 		lines.SetEscapeHTML(false)
 		err = l.Entries(ctx, from, to, func(e ledger.Entry) error { return lines.Encode(e) })
 	}
-	return cmp.Or(err, out.Flush())
+	if err != nil {
+		return err
+	}
+	return out.Flush()
 }
 
 // ranking keeps the newest or the most expensive entries. With a limit it holds at most twice as
