@@ -108,6 +108,8 @@ func (c Cause) Title() string {
 	switch title := causeTexts[c.Kind()].title; {
 	case c == NewCause(CauseStop, StopAll):
 		return "the stop of all spending"
+	case c == CauseCap: // as Public returns it
+		return "a spend cap"
 	case c == NewCause(CauseRun, RunEnded):
 		return "an ended run"
 	case c.Kind() == CauseRun: // also of an inner run

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
 
@@ -57,7 +58,11 @@ type refusalLine struct {
 	hour           int64 // hours since 1970
 }
 
-type refusalCount struct{ refused, waited, first, last int64 }
+// refusalCount is a line, with some of its calls.
+type refusalCount struct {
+	refused, waited, first, last int64
+	calls                        []RefusedCall
+}
 
 // refusalWrite is one run of the script with lines of one org and day. Its number stays the same
 // however often it is sent.
@@ -75,55 +80,54 @@ type Refusals struct {
 	rdb    redisconn.DB
 	clock  *clock
 	pages  *ledger.Pages
+	memory *capacity.Memory // of the records; nil: no bound
 	log    *slog.Logger
 	life   time.Duration // Options.RollupLife
 
-	mu      sync.Mutex
-	lines   map[refusalLine]*refusalCount
-	recent  map[string]*recentCalls // by org
-	process string
+	mu       sync.Mutex
+	lines    map[refusalLine]*refusalCount
+	recorded map[string]int // calls in lines, by org
+	process  string
+
+	writing sync.Mutex // protects the rest
 	runs    int64
-	writing sync.Mutex
-	unsent  []refusalWrite // not yet answered by the store
-	records callRecords
+	unsent  []*refusalWrite  // not yet answered by the store
+	sizes   map[string]int64 // bytes of the records of orgs, as last seen
+	warned  time.Time
 }
 
 func newRefusals(rdb redisconn.DB, r *runner, p *ledger.Pages, o Options) *Refusals {
 	return &Refusals{
-		runner: r, rdb: rdb, clock: r.clock, pages: p, log: o.Log, life: o.RollupLife,
-		lines:  map[refusalLine]*refusalCount{},
-		recent: map[string]*recentCalls{}, process: rand.Text()[:12],
-		records: callRecords{memory: o.Memory, log: o.Log, sizes: map[string]int64{}},
+		runner: r, rdb: rdb, clock: r.clock, pages: p, memory: o.Memory, log: o.Log, life: o.RollupLife,
+		lines: map[refusalLine]*refusalCount{}, recorded: map[string]int{}, process: rand.Text()[:12],
+		sizes: map[string]int64{},
 	}
 }
 
 // Add counts a call of an org that was refused or has to wait, and records it unless there are too many. Run writes
 // both within a second, and writes the rest when it ends.
-func (r *Refusals) Add(org string, c RefusedCall) {
+func (r *Refusals) Add(c RefusedCall) {
 	if c.At.IsZero() {
 		c.At = r.clock.now()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.line(org, &c, c.Cause, c.At)
+	n := r.line(&c, c.Cause, c.At)
 	if c.Waited {
 		n.waited++
 	} else {
 		n.refused++
 	}
+	r.record(n, c)
 	if c.Before != "" {
-		r.line(org, &c, c.Before, c.Since).waited--
+		r.line(&c, c.Before, c.Since).waited--
 	}
-	if r.recent[org] == nil {
-		r.recent[org] = &recentCalls{kinds: map[callKind]recentKind{}}
-	}
-	r.recent[org].add(c)
 }
 
 // line returns the line of a call's cause in the hour of a time.
-func (r *Refusals) line(org string, c *RefusedCall, cause Cause, at time.Time) *refusalCount {
+func (r *Refusals) line(c *RefusedCall, cause Cause, at time.Time) *refusalCount {
 	now := at.UnixMicro()
-	l := refusalLine{org, c.User, c.Key, cause, now / hourMicros}
+	l := refusalLine{c.Org, c.User, c.Key, cause, now / hourMicros}
 	if r.lines[l] == nil && len(r.lines) >= refusalsAtOnce {
 		l.user, l.key, l.cause = ledger.OtherModels, "", OtherCauses
 	}
@@ -177,39 +181,36 @@ func (r *Refusals) gather() {
 		return
 	}
 	r.mu.Lock()
-	lines, recent := r.lines, r.recent
-	r.lines, r.recent = map[refusalLine]*refusalCount{}, map[string]*recentCalls{}
+	lines := r.lines
+	r.lines, r.recorded = map[refusalLine]*refusalCount{}, map[string]int{}
 	r.mu.Unlock()
 	type place struct {
 		org string
 		day int64
 	}
-	found := map[place][]any{}
+	open := map[place]*refusalWrite{}
 	for l, n := range lines {
 		at := place{l.org, l.hour / 24}
-		hour, subject := fmt.Sprintf("%02d", l.hour%24), l.user+"|"+l.key+"|"+string(l.cause)
-		found[at] = append(found[at], hour, subject, n.refused, n.waited, n.first, n.last)
-	}
-	for at, list := range found {
-		for part := range slices.Chunk(list, 6*refusalRunLines) {
+		w := open[at]
+		if w == nil || len(w.lines) == 6*refusalRunLines {
 			r.runs++
-			w := refusalWrite{org: at.org, day: at.day, number: r.runs, lines: part}
-			if calls := recent[at.org]; calls != nil {
-				w.calls = calls.list
-				delete(recent, at.org)
-			}
+			w = &refusalWrite{org: at.org, day: at.day, number: r.runs}
+			open[at] = w
 			r.unsent = append(r.unsent, w)
 		}
+		hour, subject := fmt.Sprintf("%02d", l.hour%24), l.user+"|"+l.key+"|"+string(l.cause)
+		w.lines = append(w.lines, hour, subject, n.refused, n.waited, n.first, n.last)
+		w.calls = append(w.calls, n.calls...)
 	}
 }
 
-func (r *Refusals) send(ctx context.Context, w refusalWrite) error {
+func (r *Refusals) send(ctx context.Context, w *refusalWrite) error {
 	day := ledger.DayText(w.day)
 	keys := []string{
 		ledger.Key(w.org, "refusals:"+day), ledger.Key(w.org, "refusals-by-hour:"+day),
 		ledger.Key(w.org, "refusals-of:"+r.process), ledger.Key(w.org, refusedCalls), ledger.Key(w.org, refusedTimes),
 	}
-	calls := r.records.admitted(ctx, w.org, w.calls)
+	calls := r.admitted(ctx, w.org, w.calls)
 	args := []any{
 		w.number, refusalDayLines, refusalHourLines, r.life.Milliseconds(), hoursLife.Milliseconds(),
 		refusalRunLife.Milliseconds(), RefusedCallLife.Milliseconds(), refusedCallBytes,
@@ -217,19 +218,23 @@ func (r *Refusals) send(ctx context.Context, w refusalWrite) error {
 	}
 	args = append(append(args, calls...), w.lines...)
 	reply, err := r.runner.run(ctx, r.runner.scripts.refusals, keys, args)
-	if err == nil {
-		r.records.written(w.org, reply)
+	if n, wrong := strconv.ParseInt(reply, 10, 64); err == nil && wrong == nil {
+		r.sizes[w.org] = n
 	}
 	return err
 }
 
-// List returns the org's counts of refused and waiting calls in the UTC hours that overlap [from, to): by the hour
-// for the last 14 days, by the day before that, oldest first.
-func (r *Refusals) List(ctx context.Context, org string, from, to time.Time) ([]Refused, error) {
+// List returns the org's counts of refused and waiting calls in the UTC hours that overlap [From, To) of a filter: by
+// the hour for the last 14 days, by the day before that, oldest first. With a filter of calls it counts only recorded
+// calls, each by itself, newest first.
+func (r *Refusals) List(ctx context.Context, org string, f RefusalFilter) ([]Refused, error) {
+	if !f.Calls.Empty() {
+		return r.countCalls(ctx, org, f)
+	}
 	var out []Refused
-	from = from.UTC().Truncate(time.Hour)
+	from := f.From.UTC().Truncate(time.Hour)
 	oldest := r.clock.now().UTC().Add(-Hours).Truncate(24 * time.Hour)
-	for day := from.Truncate(24 * time.Hour); day.Before(to); day = day.Add(24 * time.Hour) {
+	for day := from.Truncate(24 * time.Hour); day.Before(f.To); day = day.Add(24 * time.Hour) {
 		hours := !day.Before(oldest)
 		name := "refusals:"
 		if hours {
@@ -238,8 +243,9 @@ func (r *Refusals) List(ctx context.Context, org string, from, to time.Time) ([]
 		name = ledger.Key(org, name+ledger.DayText(day.Unix()/86400))
 		err := r.pages.Each(ctx, name, "", func(field, text string) error {
 			one, err := decodeRefused(day, hours, field, text)
+			within := !hours || !one.Begin.Before(from) && one.Begin.Before(f.To)
 			counted := one.Refused > 0 || one.Waited > 0
-			if err == nil && counted && (!hours || !one.Begin.Before(from) && one.Begin.Before(to)) {
+			if err == nil && counted && within && f.matches(one.User, one.Key, one.Cause) {
 				out = append(out, one)
 			}
 			return err

@@ -21,17 +21,17 @@ func TestRefusalsAreCounted(t *testing.T) {
 		f := newFixture(t, rdb, Options{})
 		first := time.Date(2026, 11, 18, 22, 30, 0, 0, time.UTC)
 		f.now.Store(first.UnixMicro())
-		f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: "ann", Key: "k", Cause: ParseCause("daily"), Waited: false})
-		f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: "ann", Key: "k", Cause: ParseCause("daily"), Waited: false})
-		f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: "ann", Key: "k", Cause: ParseCause("daily"), Waited: true})
-		f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: "bob", Key: "k", Cause: ParseCause("cap:all"), Waited: false})
+		f.refuse("ann", nil)
+		f.refuse("ann", nil)
+		f.refuse("ann", func(c *RefusedCall) { c.Waited = true })
+		f.refuse("bob", func(c *RefusedCall) { c.Cause = "cap:all" })
 		f.pass(20 * time.Minute)
-		f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: "ann", Key: "k", Cause: ParseCause("daily"), Waited: true})
+		f.refuse("ann", func(c *RefusedCall) { c.Waited = true })
 		if err := f.Refusals.Write(ctx); err != nil {
 			t.Fatal(err)
 		}
 		f.pass(time.Hour)
-		f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: "ann", Key: "k", Cause: ParseCause("daily"), Waited: false})
+		f.refuse("ann", nil)
 		if err := f.Refusals.Write(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 		later := Refused{Begin: hour.Add(time.Hour), Hour: true, User: "ann", Key: "k", Cause: "limit:daily", Refused: 1, First: last, Last: last}
 		check := func(from time.Time, want ...Refused) {
 			t.Helper()
-			got, err := f.Refusals.List(ctx, f.org, from, last.Add(time.Minute))
+			got, err := f.Refusals.List(ctx, f.org, RefusalFilter{From: from, To: last.Add(time.Minute)})
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("since %s: %+v, want %+v, error %v", from, got, want, err)
 			}
@@ -62,7 +62,7 @@ func TestRefusalsAreCountedOnce(t *testing.T) {
 	both(t, func(t *testing.T, rdb *redis.Client) {
 		ctx := t.Context()
 		f := newFixture(t, rdb, Options{})
-		f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: "ann", Key: "k", Cause: ParseCause("daily"), Waited: false})
+		f.refuse("ann", nil)
 		f.Refusals.gather()
 		lost := f.Refusals.unsent[0]
 		if err := f.Refusals.send(ctx, lost); err != nil {
@@ -71,7 +71,7 @@ func TestRefusalsAreCountedOnce(t *testing.T) {
 		if err := f.Refusals.Write(ctx); err != nil {
 			t.Fatal(err)
 		}
-		got, err := f.Refusals.List(ctx, f.org, start, start.Add(time.Hour))
+		got, err := f.Refusals.List(ctx, f.org, RefusalFilter{From: start, To: start.Add(time.Hour)})
 		if err != nil || len(got) != 1 || got[0].Refused != 1 {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -83,7 +83,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	ctx := t.Context()
 	f := newFixture(t, shared(t), Options{})
 	for i := range refusalDayLines + 5 {
-		f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: fmt.Sprint("u", i), Key: "k", Cause: ParseCause("daily"), Waited: false})
+		f.refuse(fmt.Sprint("u", i), nil)
 	}
 	if err := f.Refusals.Write(ctx); err != nil {
 		t.Fatal(err)
@@ -110,10 +110,10 @@ func TestRefusalsAreWrittenAtTheEnd(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- f.Run(ctx) }()
-	f.Refusals.Add(f.org, RefusedCall{ID: NewCallID(), User: "ann", Key: "k", Cause: ParseCause("daily"), Waited: true})
+	f.refuse("ann", func(c *RefusedCall) { c.Waited = true })
 	stop()
 	redistest.Came(t, done)
-	got, err := f.Refusals.List(t.Context(), f.org, start, start.Add(time.Hour))
+	got, err := f.Refusals.List(t.Context(), f.org, RefusalFilter{From: start, To: start.Add(time.Hour)})
 	if err != nil || len(got) != 1 || got[0].Waited != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}

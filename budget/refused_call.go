@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,33 +18,31 @@ import (
 const RefusedCallLife = 24 * time.Hour
 
 const (
-	// refusedCallBytes is the most that the records of an org take in Redis. The oldest are dropped first.
+	// refusedCallBytes is the most that the records of an org take in Redis. When they are full, the oldest of the user
+	// and cause with the most records are dropped first.
 	refusedCallBytes = 1 << 20
-	// refusedCallsAtOnce is how many calls of an org are recorded in one write.
+	// refusedCallsAtOnce is how many calls of an org are recorded in one write, refusedCallsOfLine how many of them are
+	// counted together, so that a caller that retries in a loop leaves room for others. The newest of these is always
+	// recorded.
 	refusedCallsAtOnce = 300
-	// refusedCallsOfKind is how many of them have the same user and cause, so that a caller that retries in a loop
-	// leaves room for others.
-	refusedCallsOfKind = 20
-	refusedCallText    = 100 // bytes of each text of a record
+	refusedCallsOfLine = 20
+	refusedCallText    = 100 // bytes of each text that a caller chose
 	// refusedCallOverhead is about what Redis needs for a record in addition to its text.
 	refusedCallOverhead = 250
 	refusedCallPage     = 200
 	refusedCalls        = "refused"
 	refusedTimes        = "refused-at"
+	// warnEvery is how often it is logged that there is no memory for records.
+	warnEvery = time.Minute
 )
 
 // RefusedCall is one call that was refused or had to wait.
 type RefusedCall struct {
-	// ID is the id that the caller got, Job the id of the call's job, if it has one.
-	ID  string `json:"id"`
-	Job string `json:"job,omitempty"`
+	Cause Cause `json:"cause"` // first, where lua/refusals.lua reads it
+	// Call has the id that the caller got, and of the rest what was known when the call was refused.
+	ledger.Call
 	// At is when it was refused or began to wait; zero means now.
-	At       time.Time `json:"at"`
-	User     string    `json:"user"`
-	Key      string    `json:"key"`
-	Model    string    `json:"model,omitempty"`
-	Endpoint string    `json:"endpoint,omitempty"`
-	Cause    Cause     `json:"cause"`
+	At time.Time `json:"at"`
 	// Waited means that the call had to wait and was not refused later. Status is the answer's, 0 if it waited.
 	Waited bool `json:"waited,omitempty"`
 	Status int  `json:"status,omitempty"`
@@ -56,8 +53,6 @@ type RefusedCall struct {
 	Left   int64  `json:"left,omitempty"`
 	// Wait is when it could have run, counted from At; 0 if that is not known.
 	Wait time.Duration `json:"wait_ns,omitempty"`
-	// Run is the path of the call's run; empty if it has none.
-	Run string `json:"run,omitempty"`
 
 	// Before is, for a refused call, the cause as which its wait was counted at Since. The call is then no longer
 	// counted as waited.
@@ -67,7 +62,7 @@ type RefusedCall struct {
 
 // encode returns the record, with texts of bounded length.
 func (c RefusedCall) encode() string {
-	for _, text := range []*string{&c.Job, &c.User, &c.Key, &c.Model, &c.Endpoint, &c.Run, (*string)(&c.Cause)} {
+	for _, text := range []*string{&c.Model, &c.Endpoint} {
 		*text = strings.ToValidUTF8((*text)[:min(len(*text), refusedCallText)], "")
 	}
 	text, _ := json.Marshal(c) // nothing in it can fail
@@ -79,100 +74,54 @@ type RefusalFilter struct {
 	User, Key string
 	Cause     string    // see Cause.Matches
 	From, To  time.Time // in [From, To)
+	// Calls selects among recorded calls. Counts do not have what it compares.
+	Calls ledger.Filter
 }
 
-// Matches reports whether the filter selects calls of a key with a cause.
-func (f RefusalFilter) Matches(user, key string, c Cause) bool {
+// matches reports whether the filter selects calls of a key with a cause.
+func (f RefusalFilter) matches(user, key string, c Cause) bool {
 	return (f.User == "" || f.User == user) && (f.Key == "" || f.Key == key) && c.Matches(f.Cause)
 }
 
-// callKind is what calls have in common of which one is as good as another.
-type callKind struct {
-	user  string
-	cause Cause
+// fits reports whether the filter selects a recorded call.
+func (f RefusalFilter) fits(c *RefusedCall) bool {
+	e := ledger.Entry{Call: c.Call, Details: ledger.Details{Status: c.Status}}
+	return f.matches(c.User, c.Key, c.Cause) && f.Calls.Fits(&e)
 }
 
-// recentCalls are calls to be recorded. Of a flood it has the newest of each user and cause.
-type recentCalls struct {
-	list    []RefusedCall
-	kinds   map[callKind]recentKind
-	checked int // with a full list, the calls before this index are the newest of their kinds and stay
-}
-
-// recentKind is where the newest call of a kind is in the list, and how many calls of the kind were added to it.
-type recentKind struct{ newest, n int }
-
-func (r *recentCalls) add(c RefusedCall) {
-	kind := callKind{c.User, c.Cause}
-	had, known := r.kinds[kind]
-	at := had.newest
-	full := len(r.list) == refusedCallsAtOnce
-	switch {
-	case !full && had.n < refusedCallsOfKind:
-		at = len(r.list)
-		r.list = append(r.list, c)
-		had.n++
-	case !known:
-		at = r.replaceable()
-		if at < 0 {
-			return
-		}
+// record adds a call to the records of its line. Of a flood it has the first ones and the newest.
+func (r *Refusals) record(n *refusalCount, c RefusedCall) {
+	had := len(n.calls)
+	if had == refusedCallsOfLine || had > 0 && r.recorded[c.Org] >= refusedCallsAtOnce {
+		n.calls[had-1] = c
+		return
 	}
-	had.newest = at
-	r.list[at], r.kinds[kind] = c, had
+	n.calls = append(n.calls, c)
+	r.recorded[c.Org]++
 }
-
-// replaceable returns the index of a call in a full list that is not the newest of its kind; -1 if there is none.
-func (r *recentCalls) replaceable() int {
-	for ; r.checked < len(r.list); r.checked++ {
-		one := &r.list[r.checked]
-		if r.kinds[callKind{one.User, one.Cause}].newest != r.checked {
-			return r.checked
-		}
-	}
-	return -1
-}
-
-// callRecords admits records of calls to the memory of Redis. It is used by one goroutine at a time.
-type callRecords struct {
-	memory *capacity.Memory // nil: no bound
-	log    *slog.Logger
-	sizes  map[string]int64 // bytes of the records of orgs, as last seen
-	warned time.Time
-}
-
-// warnEvery is how often it is logged that there is no memory for records.
-const warnEvery = time.Minute
 
 // admitted returns the arguments of the script for calls: none if there is no memory for them.
-func (m *callRecords) admitted(ctx context.Context, org string, calls []RefusedCall) []any {
+func (r *Refusals) admitted(ctx context.Context, org string, calls []RefusedCall) []any {
 	args := make([]any, 0, 3*len(calls))
-	bytes := m.sizes[org]
+	bytes := r.sizes[org]
 	for _, c := range calls {
 		text := c.encode()
 		bytes += int64(len(text)) + refusedCallOverhead
 		args = append(args, c.ID, c.At.UnixMicro(), text)
 	}
-	if m.memory == nil || len(calls) == 0 {
+	if r.memory == nil || len(calls) == 0 {
 		return args
 	}
 	all := capacity.Bytes{Written: min(bytes, refusedCallBytes)}
-	err := m.memory.TryReserve(ctx, org, org+" "+refusedCalls, all, RefusedCallLife)
+	err := r.memory.TryReserve(ctx, org, org+" "+refusedCalls, all, RefusedCallLife)
 	if err == nil {
 		return args
 	}
-	if time.Since(m.warned) > warnEvery {
-		m.warned = time.Now()
-		m.log.Warn("refused calls counted but not recorded", "org", org, "calls", len(calls), "err", err)
+	if time.Since(r.warned) > warnEvery {
+		r.warned = time.Now()
+		r.log.Warn("refused calls counted but not recorded", "org", org, "calls", len(calls), "err", err)
 	}
 	return nil
-}
-
-// written notes the script's reply.
-func (m *callRecords) written(org, reply string) {
-	if n, err := strconv.ParseInt(reply, 10, 64); err == nil {
-		m.sizes[org] = n
-	}
 }
 
 // Calls returns at most n of the org's calls that were refused or waited and match the filter, which must have a To,
@@ -191,16 +140,26 @@ func (r *Refusals) Calls(ctx context.Context, org string, f RefusalFilter, n int
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range calls {
-			if len(out) < n && f.Matches(c.User, c.Key, c.Cause) {
-				out = append(out, c)
-			}
-		}
-		if len(out) == n {
-			break
+		out = append(out, slices.DeleteFunc(calls, func(c RefusedCall) bool { return !f.fits(&c) })...)
+		if len(out) >= n {
+			return out[:n], nil
 		}
 	}
 	return out, nil
+}
+
+// countCalls returns a count for each recorded call.
+func (r *Refusals) countCalls(ctx context.Context, org string, f RefusalFilter) (out []Refused, err error) {
+	calls, err := r.Calls(ctx, org, f, refusedCallBytes)
+	for _, c := range calls {
+		n := Refused{User: c.User, Key: c.Key, Cause: c.Cause, Refused: 1, First: c.At, Last: c.At}
+		n.Begin, n.Hour = c.At.UTC().Truncate(time.Hour), true
+		if c.Waited {
+			n.Refused, n.Waited = 0, 1
+		}
+		out = append(out, n)
+	}
+	return out, err
 }
 
 // Call returns the org's call with an id, or with a job with that id; nil if none is recorded.
@@ -209,12 +168,11 @@ func (r *Refusals) Call(ctx context.Context, org, id string) (*RefusedCall, erro
 	if err == nil && len(calls) == 0 && strings.HasPrefix(id, "job_") {
 		calls, err = r.Calls(ctx, org, RefusalFilter{To: r.clock.now().Add(time.Hour)}, refusedCallBytes)
 	}
-	for i := range calls {
-		if c := &calls[i]; c.ID == id || c.Job == id {
-			return c, nil
-		}
+	at := slices.IndexFunc(calls, func(c RefusedCall) bool { return c.ID == id || c.JobID == id })
+	if err != nil || at < 0 {
+		return nil, err
 	}
-	return nil, err
+	return &calls[at], nil
 }
 
 // read returns the recorded calls with these ids.

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"cmp"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,7 +47,7 @@ func (r *refusedCalls) count(org string, cause budget.Cause) {
 	defer r.mu.Unlock()
 	series := [2]string{org, cmp.Or(string(cause), otherCause)}
 	most := maxCauseSeries
-	if ofRule(cause) {
+	if slices.Contains(rules, cause.Kind()) {
 		most = maxRuleSeries
 	}
 	if !r.seen[series] && len(r.seen) >= most {
@@ -58,11 +59,5 @@ func (r *refusedCalls) count(org string, cause budget.Cause) {
 	r.calls.WithLabelValues(series[:]...).Inc()
 }
 
-// ofRule reports whether a cause is one of the rules of orgs.
-func ofRule(c budget.Cause) bool {
-	switch c.Kind() {
-	case budget.CauseLimit, budget.CauseCap, budget.CauseRequests, budget.CauseRun, budget.CauseBrake:
-		return true
-	}
-	return false
-}
+// rules are the kinds of causes that orgs define.
+var rules = []string{budget.CauseLimit, budget.CauseCap, budget.CauseRequests, budget.CauseRun, budget.CauseBrake}

@@ -12,8 +12,7 @@ import (
 
 // RefusedCall is a call of an org that was refused or has to wait.
 type RefusedCall struct {
-	budget.RefusedCall
-	Org string // empty if it is not known
+	budget.RefusedCall // the org is empty if it is not known
 
 	reached *budget.Run // the run whose budget refused it for good
 }
@@ -31,7 +30,7 @@ func (g *Guard) Refused(c RefusedCall) {
 	if c.Cause == "" || c.Org == "" {
 		return
 	}
-	g.budget.Refusals.Add(c.Org, c.RefusedCall)
+	g.budget.Refusals.Add(c.RefusedCall)
 	if c.reached != nil && !c.Waited && g.runReached != nil {
 		g.runReached(*c.reached)
 	}
@@ -45,11 +44,9 @@ func Refusing(err error, c Caller, p *Plan) RefusedCall {
 	if p == nil && limited {
 		p = refused.plan
 	}
-	out := RefusedCall{RefusedCall: budget.RefusedCall{
-		User: c.User, Key: c.Key, Run: string(c.Run), Cause: causeOf(err, c, p),
-	}}
+	out := RefusedCall{RefusedCall: budget.RefusedCall{Cause: causeOf(err, c, p)}}
 	if c.Org != nil {
-		out.Org = c.Org.ID
+		out.Call = c.subject()
 	}
 	if p != nil {
 		out.Model, out.Endpoint = p.Request.Model, string(p.Request.Endpoint)

@@ -14,12 +14,8 @@ import (
 
 // Waiter is a waiting call as limits see it: who makes it, and what it will hold.
 type Waiter struct {
-	Org, User, Key, IP string
-	Labels             ledger.Labels
-	Run                ledger.RunPath
-	Model              string
-	Endpoint           wire.Endpoint
-	Want               budget.Amounts
+	ledger.Call
+	Want budget.Amounts
 }
 
 // Room is the current state of the limits of a waiting call.
@@ -44,15 +40,15 @@ func (rs Rooms) Room(ctx context.Context, w Waiter) (*Room, error) {
 	if rs.Policy == nil {
 		return nil, nil
 	}
-	target, limits, _, err := rs.Policy.Bounds(w)
+	target, limits, _, err := rs.Policy.Bounds(w.Call)
 	if err != nil {
 		return nil, err
 	}
 	r := &Room{held: w.Want.Cost, standard: rs.Policy.Headers.Standard}
-	if price, _, err := rs.Policy.priceOf(w.Endpoint, target, time.Now()); err == nil {
+	if price, _, err := rs.Policy.priceOf(wire.Endpoint(w.Endpoint), target, time.Now()); err == nil {
 		r.price = price
 	}
-	r.Statuses, err = rs.Store.Room(ctx, limits, w.call(target), w.Want)
+	r.Statuses, err = rs.Store.Room(ctx, limits, at(w.Call, target), w.Want)
 	return r, err
 }
 
@@ -71,29 +67,27 @@ func (rs Rooms) Bind(ctx context.Context, v *budget.Virtual, w Waiter) (*budget.
 	if err != nil {
 		return nil, err
 	}
-	target, limits, caps, err := rs.Policy.Standing(c, &wire.Request{Model: w.Model, Endpoint: w.Endpoint})
+	target, limits, caps, err := rs.Policy.Standing(c, &wire.Request{Model: w.Model, Endpoint: wire.Endpoint(w.Endpoint)})
 	if err != nil {
 		return nil, err
 	}
-	return v.BindAll(limits, caps, w.call(target))
+	return v.BindAll(limits, caps, at(w.Call, target))
 }
 
-// call returns the call as limits see it.
-func (w Waiter) call(t providers.Target) ledger.Call {
-	return ledger.Call{
-		Org: w.Org, User: w.User, Key: w.Key, IP: w.IP, Labels: w.Labels, Run: w.Run, Model: w.Model,
-		Provider: t.Provider.ID, Endpoint: string(w.Endpoint),
-	}
+// at returns a call with its provider.
+func at(c ledger.Call, t providers.Target) ledger.Call {
+	c.Provider = t.Provider.ID
+	return c
 }
 
 // Bounds returns the target of a waiting call, and the limits and spend caps that apply to it, but not those of runs.
-func (p *Policy) Bounds(w Waiter) (providers.Target, []budget.Limit, []budget.Cap, error) {
+func (p *Policy) Bounds(w ledger.Call) (providers.Target, []budget.Limit, []budget.Cap, error) {
 	c, err := p.Caller(w.Org, w.User, w.Key, w.IP)
 	if err != nil {
 		return providers.Target{}, nil, nil, err
 	}
 	c.Labels = w.Labels
-	return p.Standing(c, &wire.Request{Model: w.Model, Endpoint: w.Endpoint})
+	return p.Standing(c, &wire.Request{Model: w.Model, Endpoint: wire.Endpoint(w.Endpoint)})
 }
 
 // Tell writes the headers in which an answer reports the limits.

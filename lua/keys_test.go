@@ -111,7 +111,7 @@ func (w *watch) money(rdb redis.UniversalClient) {
 	w.try(err)
 	_, err = store.Runs.End(ctx, run)
 	w.try(err)
-	store.Refusals.Add("acme", books.RefusedCall{ID: call().ID, User: "alice", Key: "k", Cause: "limit:daily"})
+	store.Refusals.Add(books.RefusedCall{Call: call(), Cause: "limit:daily"})
 	w.try(store.Refusals.Write(ctx))
 	w.renewed(rdb)
 	lost := hold()

@@ -19,7 +19,6 @@ local sums, hourly_sums, last_run, calls, times = unpack(KEYS)
 local run, most, hourly_most, life, hourly_life, run_life = unpack(ARGV, 1, 6)
 local calls_life, most_bytes, oldest, overhead, count = unpack(ARGV, 7, 11)
 local CALLS_AT = 12
-local TRIMMED = 100 -- calls per step
 
 local function add(key, field, rest, most_fields, lifetime, refused, waited, first, last)
   local old = redis.call('HGET', key, field)
@@ -60,13 +59,29 @@ local function keep(id, at, text)
   bytes = bytes + #text + overhead
 end
 
+-- trim drops what is too old. When the records are full, no user and cause keeps more than a share of them: the
+-- oldest of those above it are dropped, down to 90 % of the bytes, so that a loop leaves the records of others.
 local function trim()
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', times, '-inf', oldest)) do drop(id) end
   while bytes > tonumber(most_bytes) do
-    local ids = redis.call('ZRANGE', times, 0, TRIMMED - 1)
-    if #ids == 0 then return end
-    for _, id in ipairs(ids) do
-      if bytes > tonumber(most_bytes) then drop(id) end
+    local ids = redis.call('ZRANGE', times, 0, -1)
+    if #ids == 0 then
+      bytes = 0
+      return
+    end
+    local of, counts, kinds = {}, {}, 0
+    for i, text in ipairs(redis.call('HMGET', calls, unpack(ids))) do
+      local cause, user = tostring(text):match('^{"cause":"(.-)".-"user":"(.-)"')
+      of[i] = tostring(user) .. '|' .. tostring(cause)
+      if not counts[of[i]] then kinds = kinds + 1 end
+      counts[of[i]] = (counts[of[i]] or 0) + 1
+    end
+    local share = 0.9 * #ids / kinds
+    for i, id in ipairs(ids) do
+      if counts[of[i]] > share and bytes > 0.9 * most_bytes then
+        counts[of[i]] = counts[of[i]] - 1
+        drop(id)
+      end
     end
   end
 end

@@ -1,7 +1,7 @@
 -- stay: the caller of a job has left and its place is reserved, or the caller is back. Needs time,
 -- rings, flows, jobs. A job whose caller is absent waits outside the queue and is not started; when
--- its caller is back it gets its old turn, and its wait is counted again from then on, because the refusal
--- of its caller took it back. Only interactive jobs need a caller.
+-- its caller is back it gets its old turn, and its wait is counted again from then on: the refusal of its
+-- caller took it back, which the time 0 in the field wait says. Only interactive jobs need a caller.
 -- KEYS 1-23 pool (pool_keys)  24 job
 -- ARGV 1 now  2 id  3 org  4 leave | back  5 us for which its caller counts as present
 --      6 us for which it may keep waiting  7 the pool's longest wait us
@@ -19,13 +19,14 @@ if not state or org ~= of_org then return 'missing' end
 if terminal(state) then return state end
 class = tonumber(class)
 local member = member_of(id, org, user, lane, seq, tokens)
+local cause = wait and wait:match(' .*')
 if what == 'back' and absent then
   redis.call('HDEL', key, 'absent')
-  local cause = wait and wait:match(' .*')
   if cause and state == 'queued' then redis.call('HSET', key, 'wait', int(now) .. cause) end
   if place_return(pool, member) then flow_put(pool, class, member) end
 elseif what == 'leave' and class == 1 and not (state == 'running' and stream == '1') then
   redis.call('HSET', key, 'absent', '1')
+  if cause then redis.call('HSET', key, 'wait', '0' .. cause) end
   if flow_drop(pool, class, member) then place_reserve(pool, member) end
 end
 local till = now + tonumber(present_us)

@@ -19,7 +19,7 @@ func (r *rig) refusals() []budget.Refused {
 	if err := r.store.Refusals.Write(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
-	list, err := r.store.Refusals.List(r.t.Context(), "acme", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+	list, err := r.store.Refusals.List(r.t.Context(), "acme", budget.RefusalFilter{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)})
 	if err != nil {
 		r.t.Fatal(err)
 	}

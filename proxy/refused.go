@@ -33,7 +33,7 @@ func (x *request) countRefused() {
 	if x.request.Method == http.MethodGet && c.Cause.Kind() != budget.CauseRequests { // no call
 		c.Cause = ""
 	}
-	c.ID, c.Job, c.At = x.id, x.job, time.Now()
+	c.ID, c.JobID, c.At = x.id, x.job, time.Now()
 	public, ok := errors.AsType[*wire.Error](x.err)
 	switch {
 	case x.status >= http.StatusBadRequest:
@@ -52,35 +52,24 @@ func (x *request) countRefused() {
 
 // waits counts that the call begins to wait as a job.
 func (x *request) waits(job *queue.Job, c guard.RefusedCall) {
-	c.ID, c.Job, c.Waited = x.id, job.ID, true
+	c.ID, c.JobID, c.Waited = x.id, job.ID, true
 	x.wait = &c
 	x.server.guard.Refused(c)
 }
 
 // rejoins counts that a repetition of a call waits for its job, whose first caller was refused.
 func (x *request) rejoins(job *queue.Job) {
-	if job.State != queue.Queued || job.Class != queue.Interactive || job.WaitCause == "" {
+	if job.State != queue.Queued || job.Class != queue.Interactive || job.WaitAt.IsZero() {
 		return
 	}
-	c := refusingJob(job)
+	c := job.Refusing()
 	c.Cause, c.At = job.WaitCause, job.WaitAt // also what a worker takes back if the job fails
 	x.waits(job, c)
 }
 
-// refusingJob describes a job that waits for what made it wait last.
-func refusingJob(job *queue.Job) guard.RefusedCall {
-	cause := job.Cause
-	if cause == "" {
-		cause = budget.NewCause(budget.CausePool, job.Pool)
-	}
-	return guard.RefusedCall{Org: job.Org, RefusedCall: budget.RefusedCall{
-		User: job.User, Key: job.Key, Model: job.Model, Endpoint: string(job.Endpoint), Run: string(job.Run), Cause: cause,
-	}}
-}
-
 // outlast notes that a call is refused because it would wait, or has waited, too long for a job at its place.
 func (x *request) outlast(job *queue.Job, at queue.Place) {
-	c := refusingJob(job)
+	c := job.Refusing()
 	if job.Cause == "" && x.wait != nil {
 		c.Cause = x.wait.Cause
 	}

@@ -176,10 +176,10 @@ func TestRefusalsByCause(t *testing.T) {
 			if list := r.refusals(); len(list) != 1 {
 				t.Errorf("got counts %+v, want one", list)
 			}
-			if got.Job != "" {
-				byJob, err := r.store.Refusals.Call(t.Context(), "acme", got.Job)
+			if got.JobID != "" {
+				byJob, err := r.store.Refusals.Call(t.Context(), "acme", got.JobID)
 				if err != nil || byJob == nil || byJob.ID != id {
-					t.Errorf("got %+v, %v for the job %s", byJob, err, got.Job)
+					t.Errorf("got %+v, %v for the job %s", byJob, err, got.JobID)
 				}
 			}
 		})
@@ -225,7 +225,7 @@ func TestWaitsAreCountedOnce(t *testing.T) {
 		t.Fatalf("got %d %s", a.status, a.body)
 	}
 	got, err := r.store.Refusals.Call(t.Context(), "acme", a.header.Get(headerJob))
-	if err != nil || got == nil || !got.Waited || got.Status != 0 || got.Cause != "pool:main" || got.Job == "" {
+	if err != nil || got == nil || !got.Waited || got.Status != 0 || got.Cause != "pool:main" || got.JobID == "" {
 		t.Errorf("got %+v, %v; want a call that waited", got, err)
 	}
 	r.counted("pool:main", 0, 1)

@@ -84,7 +84,7 @@ func (pl *Places) endFor(ctx context.Context, org, id, why string) (*Job, error)
 	if p == nil || org == "" {
 		return nil, ErrNotFound
 	}
-	if err := pl.endings.cancel(ctx, p, id, why, org); err != nil {
+	if _, err := pl.endings.cancel(ctx, p, id, why, org); err != nil {
 		return nil, err
 	}
 	return pl.reader.job(ctx, org, id)

@@ -17,7 +17,6 @@ import (
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/tasks"
-	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
 
@@ -331,8 +330,10 @@ func (r *reader) recall(
 		held, _ := strconv.ParseInt(field(7), 10, 64)
 		flow := jobs[id].Flow
 		known[id] = guard.Waiter{
-			Org: flow.Org, User: flow.User, Key: field(0), IP: field(1), Labels: ledger.Labels(field(2)),
-			Run: ledger.RunPath(field(3)), Model: field(4), Endpoint: wire.Endpoint(field(5)),
+			Call: ledger.Call{
+				Org: flow.Org, User: flow.User, Key: field(0), IP: field(1), Labels: ledger.Labels(field(2)),
+				Run: ledger.RunPath(field(3)), Model: field(4), Endpoint: field(5),
+			},
 			Want: budget.Amounts{Cost: pricing.Nano(cost), Tokens: cmp.Or(held, jobs[id].Tokens)},
 		}
 	}

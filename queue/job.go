@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/budget/ledger"
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/quota"
@@ -115,7 +117,7 @@ type Job struct {
 	Retries int
 	Again   time.Time
 	// Cause is what last made the job wait. WaitCause and WaitAt are the cause and time as
-	// which its wait is counted; empty and zero if it is not.
+	// which its wait is counted; the time is zero if it is not, the cause empty if it never was.
 	Cause, WaitCause budget.Cause
 	WaitAt           time.Time
 	// Created, Deadline (the end of waiting), Started (of the latest attempt) and
@@ -249,6 +251,20 @@ func decodeJob(pool, id string, h map[string]string) (*Job, error) {
 	return j, nil
 }
 
+// Call returns the job as limits and the ledger see it.
+func (j *Job) Call() ledger.Call {
+	return ledger.Call{
+		ID: j.CallID, Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Model: j.Model, Endpoint: string(j.Endpoint),
+		JobID: j.ID, Batch: j.Batch, Labels: j.Labels, Run: j.Run,
+	}
+}
+
+// Refusing describes the job as a call that is refused by what made it wait last.
+func (j *Job) Refusing() guard.RefusedCall {
+	cause := cmp.Or(j.Cause, budget.NewCause(budget.CausePool, j.Pool))
+	return guard.RefusedCall{RefusedCall: budget.RefusedCall{Call: j.Call(), Cause: cause}}
+}
+
 // waitText is the text of a job's WaitAt, in microseconds, and WaitCause; empty if it has none.
 func waitText(c budget.Cause, at time.Time) string {
 	if at.IsZero() {
@@ -257,6 +273,7 @@ func waitText(c budget.Cause, at time.Time) string {
 	return strconv.FormatInt(at.UnixMicro(), 10) + " " + string(c)
 }
 
+// parseWait returns no time if the wait is not counted any more, see lua/stay.lua.
 func parseWait(text string) (budget.Cause, time.Time) {
 	at, cause, _ := strings.Cut(text, " ")
 	return budget.Cause(cause), instant(at)

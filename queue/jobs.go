@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/redisconn"
 )
@@ -39,6 +40,7 @@ type endings struct {
 	settings *settings
 	scripts  *scripts
 	contents *contents
+	reader   *reader
 }
 
 // job returns a job of the org.
@@ -128,16 +130,45 @@ func (q *Queue) Ended(ctx context.Context, j *Job) (*Job, error) {
 	return j, nil
 }
 
+// counted returns the cause and the time as which the wait of a job is counted; none if it is not. While the job ran,
+// its caller may have been refused, which took the wait back.
+func (r *reader) counted(ctx context.Context, j *Job) (budget.Cause, time.Time) {
+	if j.WaitAt.IsZero() {
+		return "", j.WaitAt
+	}
+	text, err := r.rdb.HGet(context.WithoutCancel(ctx), jobKey(j.Pool, j.ID), "wait").Result()
+	cause, at := parseWait(text)
+	if err != nil || at.IsZero() {
+		cause = ""
+	}
+	return cause, at
+}
+
 // cancel ends a waiting job or notifies the worker that has claimed it. why is one of the
-// reasons in cancel.lua. An empty org matches any org.
-func (en *endings) cancel(ctx context.Context, p *pool, id, why, org string) error {
+// reasons in cancel.lua. An empty org matches any org. It returns the state in which it ended the job;
+// empty if it did not.
+func (en *endings) cancel(ctx context.Context, p *pool, id, why, org string) (State, error) {
 	reply, err := en.scripts.eval(ctx, "cancel", cancelScript, p.with(jobKey(p.ID, id)),
 		id, why, org, p.ResultTTL.Milliseconds(), cancelChannel(p.ID))
-	if state, ok := strings.CutPrefix(reply, "ended "); ok {
-		en.metrics.ended.WithLabelValues(p.ID, state).Inc()
-		en.settleEnded(ctx, p, id)
+	state, ended := strings.CutPrefix(reply, "ended ")
+	if !ended {
+		return "", err
 	}
-	return err
+	en.metrics.ended.WithLabelValues(p.ID, state).Inc()
+	en.settleEnded(ctx, p, id)
+	return State(state), err
+}
+
+// refuse counts a job that has expired as refused by what it waited for. The proxy of a connected caller does so.
+func (en *endings) refuse(ctx context.Context, p *pool, id string) {
+	j, err := en.reader.load(ctx, p, id)
+	if err != nil || j == nil || j.Class == Interactive && !j.ByDeadline || en.opts.Refused == nil {
+		return
+	}
+	c := j.Refusing()
+	c.Status = j.Error.Status
+	c.Before, c.Since = en.reader.counted(ctx, j)
+	en.opts.Refused(c)
 }
 
 // endOverdue ends waiting jobs that are past their deadline or whose caller has gone, and
@@ -159,9 +190,13 @@ func (en *endings) endOverdue(ctx context.Context) {
 			if word[0] == 'e' {
 				why = "expired"
 			}
-			if err := en.cancel(ctx, p, word[1:], why, ""); err != nil {
+			state, err := en.cancel(ctx, p, word[1:], why, "")
+			if err != nil {
 				en.log.WarnContext(ctx, "overdue job not ended", "job", word[1:], "err", err)
 				break
+			}
+			if state == Expired {
+				en.refuse(ctx, p, word[1:])
 			}
 		}
 	}

@@ -210,8 +210,5 @@ func (f *forecast) lastOf(some func(*prospect) bool) (last *prospect, n int) {
 
 // waiter returns the job as its limits see it.
 func (j *Job) waiter() guard.Waiter {
-	return guard.Waiter{
-		Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Labels: j.Labels, Run: j.Run, Model: j.Model, Endpoint: j.Endpoint,
-		Want: budget.Amounts{Cost: j.Cost, Tokens: cmp.Or(j.Held, j.Tokens)},
-	}
+	return guard.Waiter{Call: j.Call(), Want: budget.Amounts{Cost: j.Cost, Tokens: cmp.Or(j.Held, j.Tokens)}}
 }

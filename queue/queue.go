@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/spool"
@@ -75,6 +76,8 @@ type Options struct {
 	// class are guaranteed against earlier classes and live calls. The zero value is 20
 	// interactive, 10 async, 5 batch.
 	Shares Shares
+	// Refused counts a job that expired as refused; nil: nothing does. It must not block.
+	Refused func(guard.RefusedCall)
 	// DeadLetters is how many failed jobs a pool keeps for replay, DeadTTL for how
 	// long. 0 is 1,000 and 7 days.
 	DeadLetters int
@@ -238,6 +241,7 @@ func (q *Queue) assemble() {
 	q.endings = &endings{
 		rdb: q.rdb, opts: &q.opts, log: q.log, metrics: q.metrics, memory: q.memory,
 		ends: make(chan struct{}, 1), settings: q.settings, scripts: q.scripts, contents: q.contents,
+		reader: q.reader,
 	}
 	q.tasks = tasks.New(q.rdb, q.opts.Scripts, q.log)
 	q.dead = &deadLetters{rdb: q.rdb, log: q.log, settings: q.settings, tasks: q.tasks}

@@ -96,7 +96,7 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 		return Verdict{Kind: Requeue, Wait: storeRest, Unused: true}
 	}
 	if err != nil {
-		return r.noted(c.Job, failed(err), err, guard.Refusing(err, guard.Caller{}, nil))
+		return r.noted(ctx, c.Job, failed(err), err, guard.Refusing(err, guard.Caller{}, nil))
 	}
 	if plan.Caller.Org.KeepStarted && c.Job.Tries > 0 {
 		return failed(endError("interrupted"))
@@ -111,7 +111,7 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	call, err := r.g.Run(ctx, plan, r.attempt(c, plan, q), &claimOutput{claim: c})
 	if call == nil {
 		v := refused(c.Job, err, org, before)
-		return r.noted(c.Job, v, err, guard.Refusing(err, plan.Caller, plan))
+		return r.noted(ctx, c.Job, v, err, guard.Refusing(err, plan.Caller, plan))
 	}
 	if unsent := (*unsentError)(nil); errors.As(err, &unsent) {
 		return unsent.verdict
@@ -119,26 +119,23 @@ func (r *runner) run(ctx context.Context, c *Claim) Verdict {
 	v := q.used(r.verdict(ctx, c, call, err), call)
 	r.q.Learn(call)
 	r.record(ctx, c, call, v, err)
-	return r.noted(c.Job, v, err, call.Refusing(err))
+	return r.noted(ctx, c.Job, v, err, call.Refusing(err))
 }
 
 // noted counts a job that was refused, or that has to wait for the first time, and returns the verdict with the cause.
-func (r *runner) noted(j *Job, v Verdict, err error, c guard.RefusedCall) Verdict {
-	c.ID, c.Job, c.Org, c.User, c.Key = j.CallID, j.ID, j.Org, j.User, j.Key
-	c.Model, c.Endpoint, c.Run = j.Model, string(j.Endpoint), string(j.Run)
+func (r *runner) noted(ctx context.Context, j *Job, v Verdict, err error, c guard.RefusedCall) Verdict {
+	if c.Cause == "" || errors.Is(err, quota.ErrStale) { // this process was too busy
+		return v
+	}
+	c.Call = j.Call()
 	switch v.Kind {
 	case Fail:
-		c.Before, c.Since = j.WaitCause, j.WaitAt
+		c.Before, c.Since = r.q.reader.counted(ctx, j)
 		if v.Error != nil {
 			c.Status = v.Error.Status
 		}
-		if c.Cause != "" {
-			r.g.Refused(c)
-		}
+		r.g.Refused(c)
 	case Park, Requeue, Retry, Rest:
-		if c.Cause == "" || errors.Is(err, quota.ErrStale) { // this process was too busy
-			break
-		}
 		v.Cause = c.Cause
 		if j.WaitCause == "" {
 			v.WaitAt = time.Now()

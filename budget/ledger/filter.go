@@ -171,6 +171,11 @@ func OfUser(id string) Filter {
 	return Filter{[]term{{name: "user", op: "=", value: id, dim: By("user")[0]}}}
 }
 
+// OfRun selects the calls of a run and of the runs inside it, by its id.
+func OfRun(id string) Filter {
+	return Filter{[]term{{name: Run, op: "=", value: id, dim: Dimension{Name: Run}}}}
+}
+
 // Empty reports whether the filter selects all entries.
 func (f Filter) Empty() bool { return len(f.terms) == 0 }
 

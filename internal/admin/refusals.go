@@ -29,7 +29,6 @@ type Refusal struct {
 
 // RefusedCall is one call that was refused or delayed.
 type RefusedCall struct {
-	Org string `json:"org"`
 	budget.RefusedCall
 	Reason string `json:"reason"` // the cause in a sentence
 }
@@ -40,11 +39,7 @@ func (h *usageHandler) listRefusedCalls(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := c.refusalsIn()
-	if err != nil {
-		return nil, err
-	}
-	orgs, err := h.dir.wantedLedgers(c)
+	f, orgs, err := h.refusalsIn(c)
 	if err != nil {
 		return nil, err
 	}
@@ -55,27 +50,26 @@ func (h *usageHandler) listRefusedCalls(c *call) (any, error) {
 			return nil, err
 		}
 		for _, one := range list {
-			out = append(out, RefusedCall{org, one, one.Cause.Text()})
+			out = append(out, RefusedCall{one, one.Cause.Text()})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b RefusedCall) int { return b.At.Compare(a.At) })
 	return listOf(out[:min(n, len(out))]), nil
 }
 
-// refusalsIn reads which refusals a request asks for, by default those of the last 25 hours.
-func (c *call) refusalsIn() (f budget.RefusalFilter, err error) {
+// refusalsIn reads which refusals a request asks for, by default those of the last 25 hours, and in which orgs.
+func (h *usageHandler) refusalsIn(c *call) (f budget.RefusalFilter, orgs []string, err error) {
 	q := c.r.URL.Query()
 	f = budget.RefusalFilter{User: q.Get("user"), Key: q.Get("key"), Cause: q.Get("cause")}
-	if f.Cause != "" && f.Cause != string(budget.OtherCauses) {
-		kinds := budget.CauseKinds()
-		if !slices.Contains(kinds, budget.Cause(f.Cause).Kind()) {
-			return f, invalid("cause", "cause must be one of these kinds, or begin with it as in limit:daily: %s",
-				strings.Join(kinds, ", "))
-		}
+	kinds := budget.CauseKinds()
+	known := append(kinds, "", string(budget.OtherCauses))
+	if !slices.Contains(known, budget.Cause(f.Cause).Kind()) {
+		return f, nil, invalid("cause", "cause must be one of these kinds, or begin with it as in limit:daily: %s",
+			strings.Join(kinds, ", "))
 	}
 	f.From, f.To, err = c.period()
 	if err != nil {
-		return f, err
+		return f, nil, err
 	}
 	if f.To.IsZero() {
 		f.To = c.start.Add(time.Hour) // allows for clock differences
@@ -84,32 +78,75 @@ func (c *call) refusalsIn() (f budget.RefusalFilter, err error) {
 		f.From = f.To.Add(-25 * time.Hour)
 	}
 	if !f.From.Before(f.To) || f.To.Sub(f.From) > ledger.MostDays*24*time.Hour {
-		return f, invalid("from", "from and to must span at most %d days", ledger.MostDays)
+		return f, nil, invalid("from", "from and to must span at most %d days", ledger.MostDays)
 	}
-	return f, nil
+	f.Calls, err = h.filter(c)
+	if err != nil {
+		return f, nil, err
+	}
+	orgs, err = h.dir.wantedLedgers(c)
+	return f, orgs, err
 }
+
+// refusalName is what refusals have in common that are added up.
+type refusalName struct {
+	org, user, key string
+	cause          budget.Cause
+	begin          time.Time
+}
+
+// byKey and byCause remove from a name what is not told apart.
+func byKey(n *refusalName)   { n.begin = time.Time{} }
+func byCause(n *refusalName) { *n = refusalName{cause: n.cause} }
 
 // listRefusals adds up refusals in the UTC hours of a period, largest first.
 func (h *usageHandler) listRefusals(c *call) (any, error) {
-	q := c.r.URL.Query()
-	if by := q.Get("by"); by != "" && by != "hour" {
+	by := byKey
+	switch c.r.URL.Query().Get("by") {
+	case "":
+	case "hour":
+		by = func(*refusalName) {}
+	default:
 		return nil, invalid("by", "by must be hour or omitted")
 	}
-	f, err := c.refusalsIn()
+	f, orgs, err := h.refusalsIn(c)
 	if err != nil {
 		return nil, err
 	}
-	orgs, err := h.dir.wantedLedgers(c)
-	if err != nil {
-		return nil, err
-	}
-	out := []Refusal{}
+	list, err := h.refusals(c, orgs, f, by)
+	return listOf(list), err
+}
+
+// refusals adds up the refusals of orgs, largest first.
+func (h *usageHandler) refusals(
+	c *call, orgs []string, f budget.RefusalFilter, by func(*refusalName),
+) (out []Refusal, err error) {
+	sums := map[refusalName]*Refusal{}
 	for _, org := range orgs {
-		list, err := h.refusalsOf(c, org, f, q.Get("by") == "hour")
+		list, err := h.opts.Budget.Refusals.List(c.r.Context(), org, f)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, list...)
+		for _, r := range list {
+			at := refusalName{org, r.User, r.Key, r.Cause, r.Begin}
+			by(&at)
+			sum := sums[at]
+			if sum == nil {
+				sum = &Refusal{Org: at.org, User: at.user, Key: at.key, Cause: at.cause, First: r.First, Last: r.Last}
+				sums[at] = sum
+			}
+			if !at.begin.IsZero() {
+				sum.Begin, sum.Hour = &r.Begin, r.Hour
+			}
+			sum.Refused, sum.Waited = sum.Refused+r.Refused, sum.Waited+r.Waited
+			sum.First = earlier(sum.First, r.First)
+			if r.Last.After(sum.Last) {
+				sum.Last = r.Last
+			}
+		}
+	}
+	for _, sum := range sums {
+		out = append(out, *sum)
 	}
 	slices.SortFunc(out, func(a, b Refusal) int {
 		return cmp.Or(
@@ -117,48 +154,5 @@ func (h *usageHandler) listRefusals(c *call) (any, error) {
 			cmp.Compare(a.User, b.User), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Cause, b.Cause), b.First.Compare(a.First),
 		)
 	})
-	return listOf(out), nil
-}
-
-// refusalsOf adds up the refusals of one org, by the hour if byHour is set.
-func (h *usageHandler) refusalsOf(c *call, org string, f budget.RefusalFilter, byHour bool) ([]Refusal, error) {
-	list, err := h.opts.Budget.Refusals.List(c.r.Context(), org, f.From, f.To)
-	if err != nil {
-		return nil, err
-	}
-	type name struct {
-		user, key string
-		cause     budget.Cause
-		begin     time.Time
-	}
-	sums := map[name]*Refusal{}
-	for _, r := range list {
-		if !f.Matches(r.User, r.Key, r.Cause) {
-			continue
-		}
-		at := name{user: r.User, key: r.Key, cause: r.Cause}
-		if byHour {
-			at.begin = r.Begin
-		}
-		sum := sums[at]
-		if sum == nil {
-			sum = &Refusal{Org: org, User: r.User, Key: r.Key, Cause: r.Cause, First: r.First, Last: r.Last}
-			if byHour {
-				sum.Begin, sum.Hour = &r.Begin, r.Hour
-			}
-			sums[at] = sum
-		}
-		sum.Refused, sum.Waited = sum.Refused+r.Refused, sum.Waited+r.Waited
-		if r.First.Before(sum.First) {
-			sum.First = r.First
-		}
-		if r.Last.After(sum.Last) {
-			sum.Last = r.Last
-		}
-	}
-	var out []Refusal
-	for _, sum := range sums {
-		out = append(out, *sum)
-	}
 	return out, nil
 }

@@ -45,6 +45,7 @@ var refusalFilter = []parameter{
 	{name: "key", text: "Only this key's", help: "only this key"},
 	{name: "cause", text: "Only those with this cause, such as limit:daily, or with one of these kinds of causes: " +
 		strings.Join(budget.CauseKinds(), ", "), help: "only this cause, such as limit:daily, or kind, such as brake"},
+	filterParameter,
 }
 
 var reasonParameter = parameter{name: "reason", text: "Reason, for the audit"}

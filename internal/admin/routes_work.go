@@ -316,7 +316,8 @@ func (s *Server) spendingRoutes() []Operation {
 				Use: "limits refusals", Short: "Show the users whose calls were refused or delayed, and by what", Hide: []string{"by"},
 				Long: "Counts calls by user, key and cause: calls that were refused, and calls that waited and were not refused later. The\n" +
 					"cause is a limit, spend cap, brake, stop or run, the queue, memory, or the provider. A call that waits counts once,\n" +
-					"for the first cause. Counts are hourly for 14 days, before that daily (UTC).",
+					"for the first cause. Counts are hourly for 14 days, before that daily (UTC). With a filter, only recorded calls\n" +
+					"are counted, see `llmguard limits refused-calls`.",
 				Example: "limits refusals --from 12h\nlimits refusals --org acme --user alice --from 7d -o json\n" +
 					"limits refusals --cause brake",
 				None: "no calls refused or delayed since {from} UTC",
@@ -332,14 +333,15 @@ func (s *Server) spendingRoutes() []Operation {
 			Commands: []Command{{
 				Use: "limits refused-calls", Short: "List the calls that were refused or delayed in the last day",
 				Long: "Lists calls, newest first, with the id that the caller got and the cause. At most 1 MiB for each org and a day is kept,\n" +
-					"and at most 300 calls a second of each process, 20 of one user and cause; `llmguard limits refusals`\n" +
+					"and at most 300 calls a second of each process, 20 of one key and cause; `llmguard limits refusals`\n" +
 					"has exact counts.",
 				Columns: []string{
 					"at:time;second", "id:call", "org:org", "user:user", "key:key", "model:model", "cause:cause", "status:status",
 					"waited:waited", "job:job",
 				},
-				Example: "limits refused-calls --org acme --user alice\nlimits refused-calls --cause provider --from 1h -o json",
-				None:    "no calls refused or delayed since {from} UTC",
+				Example: "limits refused-calls --org acme --user alice\nlimits refused-calls --cause provider --from 1h -o json\n" +
+					"limits refused-calls --filter 'run=run_7h2k project=mobile'",
+				None: "no calls refused or delayed since {from} UTC",
 			}},
 		},
 
@@ -351,9 +353,10 @@ func (s *Server) spendingRoutes() []Operation {
 			Answer: Why{}, serve: s.why.serve,
 			Commands: []Command{{
 				Use: "why ID|NAME", Short: "Explain what refuses or delays a call, job or caller, and how to let it through",
-				Long: "Takes any id from an answer: of a call (X-Request-Id), job, response, batch, hold or run, or the provider's. It also\n" +
-					"takes the name of a user, key, run, limit, brake or org; user:alice names its kind, too. The first line is the\n" +
-					"cause, the last one a command that lets the call through. Between them are the limits that apply, their usage,\n" +
+				Long: "Takes any id from an answer: of a call (X-Request-Id), job, response, batch, file, hold or run, or the provider's. It\n" +
+					"also takes the name of a user, key, run, limit, brake, org, pool, provider or model, or a cause such as pool:openai;\n" +
+					"user:alice names its kind, too. The first line is the cause, the last one a command that lets the call through, or\n" +
+					"shows more if nothing stops it. Between them are the limits that apply, their usage,\n" +
 					"when they have capacity again, and who uses most. Limits are the current ones, even for a call that has ended.",
 				Example: "why alice --org acme\nwhy job_puyzj01m7x3vb350ckcmq65wwmswwsz\nwhy brake:wild-run --org acme\n" +
 					"why 01m7x425asv4hapb0hzey6k903 -o json",

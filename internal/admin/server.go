@@ -24,6 +24,7 @@ import (
 	"github.com/llmguard/llmguard/internal/batch"
 	"github.com/llmguard/llmguard/internal/calibration"
 	"github.com/llmguard/llmguard/internal/capacity"
+	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/storage/files"
 	"github.com/llmguard/llmguard/internal/storage/seal"
@@ -88,8 +89,9 @@ type Options struct {
 	Refresh func(context.Context) error
 	// Names lists what follows prefix in the names of an org's Redis keys.
 	Names func(ctx context.Context, org, prefix string) ([]string, error)
-	// Files is the store of uploaded files.
-	Files *files.Store
+	// Files is the store of uploaded files, Ownership what providers store for the orgs.
+	Files     *files.Store
+	Ownership *ownership.Store
 	// Memory counts the runs that are created here; nil: nothing counts them.
 	Memory *capacity.Memory
 	// Calibration lists what was learned about models without a public tokenizer.

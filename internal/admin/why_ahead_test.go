@@ -36,7 +36,7 @@ func TestAheadCountsPerLimit(t *testing.T) {
 		return &queue.Job{ID: "job_" + user, Org: "acme", User: user, Model: model, Batch: batch, Cost: pricing.Nano(n)}
 	}
 	own := job("alice", "gpt-4o", "", usd/50)
-	w := &Why{Org: "acme", who: callOf(own), limits: limits[:2], want: &budget.Amounts{Cost: own.Cost}}
+	w := &Why{Org: "acme", who: own.Call(), limits: limits[:2], want: &budget.Amounts{Cost: own.Cost}}
 	w.Ahead = h.sumAhead(w, []*queue.Job{
 		job("alice", "gpt-4o", "", 100), job("bob", "gpt-4o-mini", "batch_1", usd*3),
 		job("bob", "gpt-4o-mini", "batch_1", usd),

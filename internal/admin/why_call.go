@@ -11,14 +11,13 @@ import (
 	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/figures"
-	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 )
 
 // bound sets the limits of w.who and of its runs.
 func (h *whyHandler) bound(c *call, w *Why) error {
 	var err error
-	_, w.limits, w.caps, err = h.opts.Policy().Bounds(waiterOf(w.who))
+	_, w.limits, w.caps, err = h.opts.Policy().Bounds(w.who)
 	if err != nil {
 		w.Reason = strings.TrimSpace(w.Reason + " Such a call is no longer possible: " + err.Error() + ".")
 		return nil
@@ -34,11 +33,7 @@ func (h *whyHandler) addRuns(c *call, w *Why) error {
 		return err
 	}
 	if len(runs) < len(ids) {
-		w.ended = &obstacle{
-			cause:   budget.NewCause(budget.CauseRun, budget.RunEnded),
-			reason:  "The run " + w.who.Run.ID() + " has ended.",
-			command: "llmguard runs list --org " + w.Org,
-		}
+		w.ended = &obstacle{runEnded, "The run " + w.who.Run.ID() + " has ended.", "llmguard runs list --org " + w.Org}
 	}
 	for i := range runs {
 		w.limits = append(w.limits, runs[i].Limits()...)
@@ -49,36 +44,34 @@ func (h *whyHandler) addRuns(c *call, w *Why) error {
 	return nil
 }
 
-// waiterOf returns the call in the form used to check limits.
-func waiterOf(c ledger.Call) guard.Waiter {
-	return guard.Waiter{
-		Org: c.Org, User: c.User, Key: c.Key, IP: c.IP, Labels: c.Labels, Model: c.Model, Endpoint: wire.Endpoint(c.Endpoint),
-	}
-}
-
 // complete reads the limits and the refusals of the last day, and sets the commands of limits.
 func (h *whyHandler) complete(c *call, w *Why, f budget.RefusalFilter) error {
 	if err := h.whyLimits(c, w); err != nil {
 		return err
 	}
-	f.From, f.To = c.start.Add(-24*time.Hour), c.start.Add(time.Hour)
-	list, err := h.usage.refusalsOf(c, w.Org, f, false)
+	list, err := h.usage.refusals(c, h.dir.orgsOf(w.Org), lastDay(c, f), byKey)
 	w.Refusals = append(w.Refusals, list...)
-	w.command()
-	return err
-}
-
-// ofCaller selects the refusals of the caller.
-func (w *Why) ofCaller() budget.RefusalFilter { return budget.RefusalFilter{User: w.User, Key: w.Key} }
-
-// command sets the commands that the limits need.
-func (w *Why) command() {
-	w.Commands = []string{}
 	for i := range w.Limits {
 		if l := &w.Limits[i]; l.Refuses && l.Command != "" {
 			w.Commands = append(w.Commands, l.Command)
 		}
 	}
+	return err
+}
+
+// lastDay adds the last 24 hours to a filter, with an hour for clock differences.
+func lastDay(c *call, f budget.RefusalFilter) budget.RefusalFilter {
+	f.From, f.To = c.start.Add(-budget.RefusedCallLife), c.start.Add(time.Hour)
+	return f
+}
+
+// ofCaller selects the refusals of the caller.
+func (w *Why) ofCaller() budget.RefusalFilter {
+	f := budget.RefusalFilter{User: w.User, Key: w.Key}
+	if w.Kind == "run" {
+		f.Calls = ledger.OfRun(w.ID)
+	}
+	return f
 }
 
 // explainCall explains a call by its limits now. text says how it went.
@@ -102,19 +95,15 @@ func (h *whyHandler) explainCall(c *call, w *Why, text func() string) error {
 		now = "None of its limits is used up now."
 	}
 	w.Reason = strings.TrimSpace(text() + " " + strings.TrimSpace(w.Reason+" "+now))
-	if len(w.Commands) == 0 {
-		w.Commands = h.related(w)
+	if len(w.Commands) == 0 && w.Cause != "" {
+		w.Commands = append(w.Commands, w.related(w.Cause))
 	}
 	return nil
 }
 
 // explainRefused explains a call that was refused, or one that waited and is no job any more.
 func (h *whyHandler) explainRefused(c *call, w *Why, r *budget.RefusedCall) error {
-	w.who = ledger.Call{
-		ID: r.ID, Org: w.Org, User: r.User, Key: r.Key, Model: r.Model, Endpoint: r.Endpoint, JobID: r.Job,
-		Run: ledger.RunPath(r.Run),
-	}
-	w.Cause, w.metric = r.Cause, r.Metric
+	w.who, w.Cause, w.metric = r.Call, r.Cause, r.Metric
 	switch r.Metric {
 	case "":
 	case budget.Cost:
@@ -138,16 +127,14 @@ func (w *Why) refusedText(r *budget.RefusedCall) string {
 		text = did + l.title()
 	}
 	text += " at " + figures.Second(r.At)
-	switch {
-	case r.Metric == "":
-		if r.Status > 0 {
-			text += fmt.Sprintf(" (%d)", r.Status)
+	if r.Metric != "" {
+		text += fmt.Sprintf(": needed %s, %s", quantityOf(r.Metric, r.Needed), quantityOf(r.Metric, r.Left))
+		if l != nil && l.limit.Shape.Amount >= r.Left {
+			text += " of " + quantityOf(r.Metric, l.limit.Shape.Amount)
 		}
-	case l == nil || l.limit.Shape.Amount < r.Left:
-		text += fmt.Sprintf(": needed %s, %s was left", quantityOf(r.Metric, r.Needed), quantityOf(r.Metric, r.Left))
-	default:
-		text += fmt.Sprintf(": needed %s, %s of %s was left", quantityOf(r.Metric, r.Needed), quantityOf(r.Metric, r.Left),
-			quantityOf(r.Metric, l.limit.Shape.Amount))
+		text += " was left"
+	} else if r.Status > 0 {
+		text += fmt.Sprintf(" (%d)", r.Status)
 	}
 	if r.Wait > 0 {
 		text += "; it was to have capacity at " + figures.Second(r.At.Add(r.Wait))
@@ -190,17 +177,21 @@ func quantityOf(m budget.Metric, n int64) string {
 	return figures.Plural(n, "request")
 }
 
-// related returns the command that shows more of a cause that is not the caller's.
-func (h *whyHandler) related(w *Why) []string {
-	switch w.Cause.Kind() {
+// related returns the command that shows more of a cause, whoever has it.
+func (w *Why) related(cause budget.Cause) string {
+	switch cause.Kind() {
 	case budget.CausePool:
-		return []string{"llmguard queue --pool " + w.Cause.Name()}
+		return "llmguard queue --pool " + cause.Name()
 	case budget.CauseQueue, budget.CauseProvider:
-		return []string{"llmguard queue"}
+		return "llmguard queue"
 	case budget.CauseMemory:
-		return []string{"llmguard orgs get " + w.Org}
+		if w.Org != "" {
+			return "llmguard orgs get " + w.Org
+		}
+	case budget.CauseCap:
+		return "llmguard usage caps"
 	}
-	return []string{}
+	return "llmguard limits refused-calls --cause " + ShellWord(string(cause))
 }
 
 // dollars formats an amount for a command, in whole cents and rounded up.
@@ -250,6 +241,6 @@ func (h *whyHandler) explainOpen(c *call, w *Why, o *budget.OpenHold) error {
 		return err
 	}
 	err := h.complete(c, w, w.ofCaller())
-	w.Commands = []string{}
+	w.Commands = nil
 	return err
 }

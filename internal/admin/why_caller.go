@@ -34,12 +34,13 @@ func (h *whyHandler) obstacle(c *call, w *Why) *obstacle {
 // endedObstacle says that a run has ended, and how another begins.
 func endedObstacle(run *budget.Run) *obstacle {
 	return &obstacle{
-		cause:  budget.NewCause(budget.CauseRun, budget.RunEnded),
-		reason: "The run " + run.ID() + " ended at " + figures.Second(cmp.Or(run.Ended, run.Expires)) + ".",
-		command: "llmguard keys child --org " + run.Org + " --parent " + run.Key + " --amount " +
+		runEnded, "The run " + run.ID() + " ended at " + figures.Second(cmp.Or(run.Ended, run.Expires)) + ".",
+		"llmguard keys child --org " + run.Org + " --parent " + run.Key + " --amount " +
 			ShellWord(dollars(int64(run.Amount))),
 	}
 }
+
+const runEnded = budget.Cause(budget.CauseRun + ":" + budget.RunEnded)
 
 func (h *whyHandler) disabled(c *call, w *Why) *obstacle {
 	o, u, k, err := h.dir.caller(w.Org, w.who.User, w.who.Key)
@@ -48,16 +49,14 @@ func (h *whyHandler) disabled(c *call, w *Why) *obstacle {
 	case err != nil:
 		return nil
 	case o.Disabled:
-		return &obstacle{reason: "The org " + o.ID + " is disabled.", command: "llmguard orgs enable " + o.ID}
+		return &obstacle{"", "The org " + o.ID + " is disabled.", "llmguard orgs enable " + o.ID}
 	case u != nil && u.Disabled:
-		return &obstacle{reason: "The user " + u.ID + " is disabled.", command: "llmguard users enable " + u.ID + in}
+		return &obstacle{"", "The user " + u.ID + " is disabled.", "llmguard users enable " + u.ID + in}
 	case k != nil && k.Disabled:
-		return &obstacle{reason: "The key " + k.ID + " is disabled.", command: "llmguard keys enable " + k.ID + in}
+		return &obstacle{"", "The key " + k.ID + " is disabled.", "llmguard keys enable " + k.ID + in}
 	case k != nil && !k.Expires.IsZero() && !c.start.Before(k.Expires):
-		return &obstacle{
-			reason:  "The key " + k.ID + " expired at " + figures.Minute(k.Expires) + ".",
-			command: "llmguard keys update " + k.ID + in + " --expires 90d",
-		}
+		expired := "The key " + k.ID + " expired at " + figures.Minute(k.Expires) + "."
+		return &obstacle{"", expired, "llmguard keys update " + k.ID + in + " --expires 90d"}
 	}
 	return nil
 }
@@ -82,21 +81,17 @@ func (h *whyHandler) stopped(_ *call, w *Why) *obstacle {
 	if s == nil {
 		return nil
 	}
-	o := obstacle{cause: budget.NewCause(budget.CauseStop, s.Org), command: "llmguard resume --org " + s.Org}
-	if s.Org == everyOrg {
-		o.command = "llmguard resume"
-	}
+	cause := budget.NewCause(budget.CauseStop, s.Org)
 	if s.Since == nil {
-		o.reason = "All spending is stopped by kill_switch in the configuration file. Change it there, then reload."
-		o.command = "llmguard config reload"
-		return &o
+		const text = "All spending is stopped by kill_switch in the configuration file. Change it there, then reload."
+		return &obstacle{cause, text, "llmguard config reload"}
 	}
-	what := "The spending of org " + s.Org
+	what, command := "The spending of org "+s.Org, "llmguard resume --org "+s.Org
 	if s.Org == everyOrg {
-		what = "All spending"
+		what, command = "All spending", "llmguard resume"
 	}
-	o.reason = fmt.Sprintf("%s is stopped since %s by %s%s.", what, figures.Second(*s.Since), s.By, because(s.Reason))
-	return &o
+	since := fmt.Sprintf("%s is stopped since %s by %s%s.", what, figures.Second(*s.Since), s.By, because(s.Reason))
+	return &obstacle{cause, since, command}
 }
 
 // because adds the reason that an administrator gave.
@@ -144,13 +139,11 @@ func firedObstacle(org string, b *tenants.Brake) *obstacle {
 	if b.Action == string(budget.BrakeAsk) {
 		does = "asks for approval of"
 	}
-	return &obstacle{
-		cause: budget.NewCause(budget.CauseBrake, b.Brake),
-		reason: fmt.Sprintf("The brake %s %s the calls of %s since %s%s%s.", b.Brake, does, v.Subject,
-			figures.Second(v.Since), until, because(cmp.Or(v.Why, v.Reason))),
-		command: "llmguard brakes release --org " + org + " --brake " + b.Brake + " " +
-			ShellWord(strings.ReplaceAll(v.Subject, ", ", ",")) + " --reason " + ShellWord("let "+v.Subject+" continue"),
-	}
+	since := fmt.Sprintf("The brake %s %s the calls of %s since %s%s%s.", b.Brake, does, v.Subject,
+		figures.Second(v.Since), until, because(cmp.Or(v.Why, v.Reason)))
+	command := "llmguard brakes release --org " + org + " --brake " + b.Brake + " " +
+		ShellWord(strings.ReplaceAll(v.Subject, ", ", ",")) + " --reason " + ShellWord("let "+v.Subject+" continue")
+	return &obstacle{budget.NewCause(budget.CauseBrake, b.Brake), since, command}
 }
 
 // explainCaller explains an org, a user, a key or a run.
@@ -179,24 +172,27 @@ func (h *whyHandler) explainCaller(c *call, w *Why) error {
 	if err != nil {
 		return err
 	}
-	lately, cause, err := h.lately(c, w.Org, w.ofCaller())
+	lately, cause, err := h.lately(c, w, w.ofCaller())
 	if err != nil {
 		return err
 	}
-	o, full := h.obstacle(c, w), w.full()
+	o, full, kind := h.obstacle(c, w), w.full(), w.Kind
+	if w.about != "" {
+		kind = "user"
+	}
 	switch {
 	case o != nil:
 		w.stands(o)
 	case len(full) > 0:
 		w.Cause, w.Reason = w.Limits[0].cause(), "There is no capacity left in "+strings.Join(full, ", ")+"."
 	case len(jobs) > 0:
-		w.Reason = "A job of this " + w.Kind + " is waiting: " + jobs[0].ID + "."
+		w.Reason = "A job of this " + kind + " is waiting: " + jobs[0].ID + "."
 	case lately != "":
 		w.Reason = w.since(cause)
 	default:
-		w.Reason = "Nothing refuses or delays the calls of this " + w.Kind + ": " + w.nearest()
+		w.Reason = "Nothing refuses or delays the calls of this " + kind + ": " + w.nearest()
 	}
-	w.Reason = strings.TrimSpace(w.Reason + " " + lately)
+	w.Reason = strings.TrimSpace(w.about + " " + strings.TrimSpace(w.Reason+" "+lately))
 	if len(jobs) > 0 && len(w.Commands) == 0 {
 		w.Commands = append(w.Commands, "llmguard why "+jobs[0].ID)
 	}
@@ -234,26 +230,13 @@ func (w *Why) nearest() string {
 }
 
 // lately describes the cause that refused or delayed most calls in this UTC hour and the one before.
-func (h *whyHandler) lately(c *call, org string, f budget.RefusalFilter) (text string, cause budget.Cause, err error) {
+func (h *whyHandler) lately(c *call, w *Why, f budget.RefusalFilter) (text string, cause budget.Cause, err error) {
 	f.From, f.To = c.start.Add(-time.Hour), c.start.Add(time.Hour)
-	list, err := h.usage.refusalsOf(c, org, f, false)
+	list, err := h.usage.refusals(c, h.dir.orgsOf(w.Org), f, byCause)
 	if err != nil || len(list) == 0 {
 		return "", "", err
 	}
-	most := slices.MaxFunc(list, func(a, b Refusal) int {
-		return cmp.Or(cmp.Compare(a.Refused, b.Refused), cmp.Compare(a.Waited, b.Waited), a.Last.Compare(b.Last),
-			strings.Compare(string(a.Cause), string(b.Cause)), strings.Compare(a.Key, b.Key))
-	})
-	for _, one := range list {
-		if one.Cause != most.Cause || one.User == most.User && one.Key == most.Key {
-			continue
-		}
-		most.Refused, most.Waited = most.Refused+one.Refused, most.Waited+one.Waited
-		most.First = earlier(most.First, one.First)
-		if one.Last.After(most.Last) {
-			most.Last = one.Last
-		}
-	}
+	most := list[0]
 	did, n := "refused", most.Refused
 	if n == 0 {
 		did, n = "delayed", most.Waited
@@ -275,6 +258,9 @@ func (h *whyHandler) queued(c *call, org string, pick func(*queue.Job) bool) ([]
 	if err != nil {
 		return nil, err
 	}
+	if org == "" { // only an org lists its jobs
+		return nil, nil
+	}
 	page, err := q.List(c.r.Context(), org, queue.Filter{State: queue.Queued}, "", maxQueued)
 	return slices.DeleteFunc(page.Jobs, func(j *queue.Job) bool { return !pick(j) }), err
 }
@@ -295,109 +281,4 @@ func (h *whyHandler) explainRun(c *call, w *Why, o *guard.Org, run budget.Run) e
 	}
 	w.Reason += fmt.Sprintf(" It spent %s of %s.", figures.USD(uses[0].Spent), figures.USD(run.Amount))
 	return nil
-}
-
-// findLimit finds a limit of an org by its name.
-func (h *whyHandler) findLimit(c *call, org, id string) (*Why, error) {
-	in := h.opts.Policy().Orgs[org]
-	if in == nil {
-		return nil, nil
-	}
-	for list := range in.LimitLists() {
-		at := slices.IndexFunc(list, func(l budget.Limit) bool { return l.ID == id && l.Mode != budget.Off })
-		if at >= 0 {
-			w, err := found("", "", func(w *Why) error { return h.explainLimit(c, w, list[at]) })
-			w.acts = func() (bool, error) {
-				f := budget.RefusalFilter{Cause: string(budget.NewCause(budget.CauseLimit, id))}
-				lately, _, err := h.lately(c, org, f)
-				return lately != "", err
-			}
-			return w, err
-		}
-	}
-	return nil, nil
-}
-
-// explainLimit explains whom a limit refuses and delays, and how the org, or the caller that it refuses most, uses it.
-func (h *whyHandler) explainLimit(c *call, w *Why, l budget.Limit) error {
-	cause := budget.NewCause(budget.CauseLimit, l.ID)
-	f := budget.RefusalFilter{Cause: string(cause), From: c.start.Add(-24 * time.Hour), To: c.start.Add(time.Hour)}
-	list, err := h.usage.refusalsOf(c, w.Org, f, false)
-	if err != nil {
-		return err
-	}
-	w.who = ledger.Call{Org: w.Org}
-	if len(list) > 0 {
-		most := slices.MaxFunc(list, func(a, b Refusal) int { return cmp.Compare(a.Refused+a.Waited, b.Refused+b.Waited) })
-		w.who.User, w.who.Key = most.User, most.Key
-	}
-	w.limits = slices.DeleteFunc(slices.Clone(h.opts.Policy().Orgs[w.Org].LimitsFor(w.who.User, w.who.Key)),
-		func(one budget.Limit) bool { return one.ID != l.ID || !one.Tells(w.who) })
-	if err := h.complete(c, w, f); err != nil {
-		return err
-	}
-	lately, _, err := h.lately(c, w.Org, f)
-	if err != nil {
-		return err
-	}
-	if len(w.full()) > 0 {
-		w.Cause = cause
-	}
-	waiting, err := h.queued(c, w.Org, func(j *queue.Job) bool { return j.Cause == cause })
-	w.Reason = cmp.Or(lately, "The limit "+l.ID+" has refused and delayed no calls in the last hour.")
-	if len(waiting) > 0 {
-		w.Reason += fmt.Sprintf(" %s last waited for it.", figures.Plural(int64(len(waiting)), "job"))
-	}
-	return err
-}
-
-// findBrake finds a brake by its name, or by name:subject, or by a subject for which it fired.
-func (h *whyHandler) findBrake(c *call, org, id string) (*Why, error) {
-	name, subject, _ := strings.Cut(id, ":")
-	var fired []*tenants.Brake
-	for _, b := range h.opts.Tenants.Snapshot().Brakes[org] {
-		of := strings.ReplaceAll(guard.BrakeSubject(budget.Subject(b.Subject), b.Value), ", ", ",")
-		if b.Counts(c.start) && (of == id || b.Brake == name && (subject == "" || subject == of)) {
-			fired = append(fired, b)
-		}
-	}
-	if len(fired) == 0 && (&brakeHandler{h.base}).configured(org, name) == nil {
-		return nil, nil
-	}
-	w, err := found("", "", func(w *Why) error { return h.explainBrake(c, w, name, fired) })
-	w.acts = func() (bool, error) {
-		return slices.ContainsFunc(fired, func(b *tenants.Brake) bool { return b.Fired(c.start) }), nil
-	}
-	return w, err
-}
-
-// explainBrake explains whom a brake stops.
-func (h *whyHandler) explainBrake(c *call, w *Why, name string, fired []*tenants.Brake) error {
-	w.who = ledger.Call{Org: w.Org}
-	f := budget.RefusalFilter{Cause: string(budget.NewCause(budget.CauseBrake, name))}
-	if len(fired) > 0 {
-		f.Cause = string(budget.NewCause(budget.CauseBrake, fired[0].Brake))
-	}
-	if err := h.complete(c, w, f); err != nil {
-		return err
-	}
-	slices.SortFunc(fired, func(a, b *tenants.Brake) int { return b.Updated.Compare(a.Updated) })
-	reasons := []string{}
-	for _, b := range fired {
-		v := viewBrake(w.Org, b)
-		if !b.Fired(c.start) || !budget.Action(b.Action).Refuses() {
-			reasons = append(reasons, fmt.Sprintf("It is %s for %s.", v.Action, v.Subject))
-			continue
-		}
-		o := firedObstacle(w.Org, b)
-		w.Cause = o.cause
-		reasons = slices.Insert(reasons, 0, o.reason)
-		w.Commands = append(w.Commands, o.command)
-	}
-	if len(fired) == 0 {
-		reasons = append(reasons, "The brake "+name+" stops nothing now.")
-	}
-	lately, _, err := h.lately(c, w.Org, f)
-	w.Reason = strings.TrimSpace(strings.Join(reasons, " ") + " " + lately)
-	return err
 }

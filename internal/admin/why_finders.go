@@ -17,12 +17,13 @@ import (
 // finder finds what one kind of ids and names refers to.
 type finder struct {
 	kind string
-	// recognizes reports whether an id without a kind can be one of these.
+	// recognizes reports whether an id without a kind can be one of these; nil: none can.
 	recognizes func(id string) bool
 	// find returns what the id refers to in an org, to be completed by explain; nil: nothing.
 	find func(h *whyHandler, c *call, org, id string) (*Why, error)
-	// unique means that only one thing has the id. A finder that is last is used if others found nothing.
-	unique, last bool
+	// unique means that only one thing has the id. A finder that is last is used if others found nothing. What is
+	// shared is of no org: find is called once, with the org that the request names, or none.
+	unique, last, shared bool
 }
 
 // finders are the rows. Ids come before names, which can have several meanings.
@@ -32,15 +33,45 @@ var finders = []finder{
 	{kind: "batch", recognizes: begins("batch_", "msgbatch_"), find: (*whyHandler).findBatch, unique: true},
 	{kind: "run", recognizes: guard.IsRunID, find: (*whyHandler).findRun, unique: true},
 	{kind: "call", recognizes: isCall, find: (*whyHandler).findCall, unique: true},
+	{kind: "request", recognizes: begins("lreq_"), find: (*whyHandler).findRequest, unique: true},
+	{kind: "event", recognizes: begins("evt_"), find: (*whyHandler).findEvent, unique: true, shared: true},
 	{kind: "user", recognizes: isName, find: (*whyHandler).findUser},
 	{kind: "key", recognizes: isName, find: (*whyHandler).findKey},
 	{kind: "limit", recognizes: isName, find: (*whyHandler).findLimit},
 	{kind: "brake", recognizes: isName, find: (*whyHandler).findBrake},
 	{kind: "org", recognizes: isName, find: (*whyHandler).findOrg},
-	{kind: "stop", recognizes: func(id string) bool { return id == everyOrg }, find: (*whyHandler).findStop, unique: true},
+	{kind: "stop", recognizes: isAllOrgs, find: (*whyHandler).findStop, unique: true},
 	{kind: "run", recognizes: isName, find: (*whyHandler).findRun, last: true},
+	{kind: "cap", recognizes: isName, find: findShared(budget.CauseCap), shared: true, last: true},
+	{kind: "requests", recognizes: isName, find: findShared(budget.CauseRequests), shared: true, last: true},
+	{kind: "pool", recognizes: isName, find: findShared(budget.CausePool), shared: true, last: true},
+	{kind: "provider", recognizes: isName, find: findShared(budget.CauseProvider), shared: true, last: true},
+	{kind: "model", recognizes: isName, find: (*whyHandler).findModel, shared: true, last: true},
+	{kind: "queue", find: findShared(budget.CauseQueue), shared: true},
+	{kind: "memory", find: findShared(budget.CauseMemory), shared: true},
+	{kind: "run", find: findShared(budget.CauseRun), shared: true, last: true},
 	{kind: "answer", recognizes: isLong, find: (*whyHandler).findUpstream, unique: true, last: true},
+	{kind: "object", recognizes: isLong, find: (*whyHandler).findObject, unique: true, last: true},
 }
+
+// shows are the commands that show more of a kind, with {id} and {org}. Others have refused calls to show.
+var shows = map[string]string{
+	"batch": "batches show {id}", "run": "runs show {id} --org {org}", "limit": "limits get {id} --org {org}",
+	"brake": "brakes list --org {org}", "request": "limits requests get {id}", "cap": "usage caps",
+	"model": "prices show {id}",
+}
+
+// whyKinds returns the kinds of ids and names.
+func whyKinds() (out []string) {
+	for _, f := range finders {
+		if !slices.Contains(out, f.kind) {
+			out = append(out, f.kind)
+		}
+	}
+	return out
+}
+
+func isAllOrgs(id string) bool { return id == everyOrg }
 
 func begins(prefixes ...string) func(string) bool {
 	return func(id string) bool {
@@ -96,7 +127,7 @@ func (h *whyHandler) findJob(c *call, org, id string) (*Why, error) {
 	}
 	j, err := q.Job(c.r.Context(), org, id)
 	if errors.Is(err, queue.ErrNotFound) {
-		return h.findEntries(c, org, id)
+		return h.findEnded(c, org, id)
 	}
 	if err != nil {
 		return nil, err
@@ -153,27 +184,37 @@ func (h *whyHandler) findRun(c *call, org, id string) (*Why, error) {
 // findCall finds a call by its id: waiting, refused or delayed, in the ledger, or open.
 func (h *whyHandler) findCall(c *call, org, id string) (*Why, error) {
 	id = callPart(id)
-	w, err := h.findRefused(c, org, id)
-	if w == nil && err == nil {
-		w, err = h.findEntries(c, org, id)
+	r, err := h.opts.Budget.Refusals.Call(c.r.Context(), org, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case r != nil && r.Waited && r.JobID != "":
+		return h.findJob(c, org, r.JobID)
+	case r != nil:
+		return h.foundRefused(c, r)
 	}
+	w, err := h.findEntries(c, org, id)
 	if w == nil && err == nil {
 		w, err = h.findOpen(c, org, id)
 	}
 	return w, err
 }
 
-func (h *whyHandler) findRefused(c *call, org, id string) (*Why, error) {
+func (h *whyHandler) foundRefused(c *call, r *budget.RefusedCall) (*Why, error) {
+	return found(r.User, r.Key, func(w *Why) error { return h.explainRefused(c, w, r) })
+}
+
+// findEnded finds a job that the queue has forgotten.
+func (h *whyHandler) findEnded(c *call, org, id string) (*Why, error) {
+	w, err := h.findEntries(c, org, id)
+	if w != nil || err != nil {
+		return w, err
+	}
 	r, err := h.opts.Budget.Refusals.Call(c.r.Context(), org, id)
 	if err != nil || r == nil {
 		return nil, err
 	}
-	if r.Waited && r.Job != "" {
-		if w, err := h.findJob(c, org, r.Job); w != nil || err != nil {
-			return w, err
-		}
-	}
-	return found(r.User, r.Key, func(w *Why) error { return h.explainRefused(c, w, r) })
+	return h.foundRefused(c, r)
 }
 
 // findEntries finds the ledger's entries of a call or a job.

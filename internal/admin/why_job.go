@@ -38,17 +38,9 @@ type limitName struct {
 
 func nameOf(l *budget.Limit) limitName { return limitName{l.ID, l.Subject, l.Only} }
 
-// callOf returns a job as limits see it.
-func callOf(j *queue.Job) ledger.Call {
-	return ledger.Call{
-		Org: j.Org, User: j.User, Key: j.Key, IP: j.IP, Labels: j.Labels, Model: j.Model, Endpoint: string(j.Endpoint),
-		Run: j.Run, JobID: j.ID, Batch: j.Batch,
-	}
-}
-
 func (h *whyHandler) explainJob(c *call, w *Why, q *queue.Queue, j *queue.Job) error {
 	l := JobLineOf(j)
-	w.Job, w.want, w.who = &l, &budget.Amounts{Cost: j.Cost, Tokens: j.Tokens}, callOf(j)
+	w.Job, w.want, w.who = &l, &budget.Amounts{Cost: j.Cost, Tokens: j.Tokens}, j.Call()
 	if j.State != queue.Queued {
 		w.Reason = endedText(&l)
 	}
@@ -64,7 +56,7 @@ func (h *whyHandler) explainJob(c *call, w *Why, q *queue.Queue, j *queue.Job) e
 		return err
 	}
 	if j.State != queue.Queued {
-		w.Commands = []string{}
+		w.Commands = nil
 		return nil
 	}
 	w.Ahead = slices.DeleteFunc(w.Ahead, func(a AheadJobs) bool {
@@ -101,10 +93,8 @@ func (h *whyHandler) waits(c *call, w *Why, q *queue.Queue, j *queue.Job) error 
 		w.WaitsFor, w.Cause = "pause", budget.NewCause(budget.CausePool, j.Pool)
 		w.Reason = fmt.Sprintf("Pool %s is paused.", j.Pool)
 	}
-	full := d.Rates.Fullest()
-	if w.WaitsFor == "quota" && full.Limit > 0 {
-		const text = " Its tightest quota is %s: %d of %d used in the last minute."
-		w.Reason += fmt.Sprintf(text, full.Name, full.Used, full.Limit)
+	if w.WaitsFor == "quota" {
+		w.Reason += tightest(d)
 	}
 	before, err := q.Jobs(c.r.Context(), j.Org, at.Before())
 	if err != nil {
@@ -122,27 +112,21 @@ func (w *Why) place() {
 	if l.ETA != nil {
 		until = "about " + figures.Lasting(time.Duration(*l.ETA)*time.Second)
 	}
-	kind, name, _ := strings.Cut(l.WaitingFor, ":")
 	w.Cause = budget.Cause(l.WaitingFor)
+	kind := w.Cause.Kind()
+	w.WaitsFor = kind
+	w.Reason = fmt.Sprintf("It waits for %s, %s (%s).", w.Cause.Title(), until, place)
 	switch {
 	case l.Next != nil:
 		w.WaitsFor, w.Cause = "retry", budget.NewCause(budget.CauseProvider, l.Pool)
 		w.Reason = fmt.Sprintf("The last attempt failed at the provider; the next one begins in %s.", until)
-	case kind == budget.CauseLimit, kind == budget.CauseRun:
-		w.WaitsFor = "limit"
-		w.Reason = fmt.Sprintf("It waits for the limit %s, %s (%s).", name, until, place)
-	case kind == budget.CauseCap:
-		w.WaitsFor = "cap"
-		w.Reason = fmt.Sprintf("It waits for a spend cap, %s (%s).", until, place)
+	case kind == budget.CauseRun:
+		w.WaitsFor = budget.CauseLimit
 	case kind == budget.CausePool:
 		w.WaitsFor = "quota"
-		const text = "It waits for its turn at the provider's quota in pool %s, %s (%s). Its limits have capacity."
-		w.Reason = fmt.Sprintf(text, name, until, place)
+		w.Reason += " Its limits have capacity."
 	case kind == "", w.Cause == queue.ForWorker:
-		w.Cause, w.Reason = "", "It is next: a worker starts it, as soon as one is free."
-	default:
-		w.WaitsFor = kind
-		w.Reason = fmt.Sprintf("%s It waits, %s (%s).", w.Cause.Text(), until, place)
+		w.WaitsFor, w.Cause, w.Reason = "", "", "It is next: a worker starts it, as soon as one is free."
 	}
 }
 
@@ -186,8 +170,8 @@ func (h *whyHandler) sumAhead(w *Why, jobs []*queue.Job) []AheadJobs {
 	w.before = map[limitName]int64{}
 	sums := map[holder]*AheadJobs{}
 	for _, one := range jobs {
-		who := callOf(one)
-		_, theirs, _, err := h.opts.Policy().Bounds(waiterOf(who))
+		who := one.Call()
+		_, theirs, _, err := h.opts.Policy().Bounds(who)
 		if err != nil {
 			continue // it fails when its turn comes
 		}

@@ -87,35 +87,33 @@ func (w *Why) full() (out []string) {
 // whyLimits reads the state of all limits.
 func (h *whyHandler) whyLimits(c *call, w *Why) error {
 	w.Limits = []WhyLimit{}
-	want := budget.Amounts{}
+	want, ctx, books := budget.Amounts{}, c.r.Context(), h.opts.Budget
 	if w.want != nil {
 		want = *w.want
 	}
-	ctx := c.r.Context()
-	statuses, err := h.opts.Budget.Room(ctx, w.limits, w.who, want)
-	if err != nil {
-		return err
-	}
-	frees := make([][]budget.Status, len(freedShares))
-	for i, share := range freedShares {
-		frees[i], err = h.opts.Budget.Frees(ctx, w.limits, w.who, share)
+	if len(w.limits) > 0 {
+		statuses, err := books.Room(ctx, w.limits, w.who, want)
+		if err != nil {
+			return err
+		}
+		err = w.addLimits(w.limits, nil, statuses, func(share int64) ([]budget.Status, error) {
+			return books.Frees(ctx, w.limits, w.who, share)
+		})
 		if err != nil {
 			return err
 		}
 	}
-	w.addLimits(w.limits, nil, statuses, frees)
 	for _, spend := range w.caps {
-		statuses, err = h.opts.Budget.CapRoom(ctx, spend, w.who, want)
+		statuses, err := books.CapRoom(ctx, spend, w.who, want)
 		if err != nil {
 			return err
 		}
-		for i, share := range freedShares {
-			frees[i], err = h.opts.Budget.CapFrees(ctx, spend, share)
-			if err != nil {
-				return err
-			}
+		err = w.addLimits(spend.Limits, &spend, statuses, func(share int64) ([]budget.Status, error) {
+			return books.CapFrees(ctx, spend, share)
+		})
+		if err != nil {
+			return err
 		}
-		w.addLimits(spend.Limits, &spend, statuses, frees)
 	}
 	if err := h.addNeighbors(c, w); err != nil {
 		return err
@@ -132,8 +130,18 @@ func rank(l *WhyLimit) int {
 	return 1
 }
 
-// addLimits adds the org's limits, or those of a spend cap.
-func (w *Why) addLimits(limits []budget.Limit, spend *budget.Cap, statuses []budget.Status, frees [][]budget.Status) {
+// addLimits adds the org's limits, or those of a spend cap. frees reports when a share of them is free.
+func (w *Why) addLimits(
+	limits []budget.Limit, spend *budget.Cap, statuses []budget.Status, frees func(share int64) ([]budget.Status, error),
+) error {
+	var free [][]budget.Status
+	for _, share := range freedShares {
+		one, err := frees(share)
+		if err != nil {
+			return err
+		}
+		free = append(free, one)
+	}
 	for i, s := range statuses {
 		at := slices.IndexFunc(limits, func(l budget.Limit) bool { return l.ID == s.LimitID && l.Metric == s.Metric })
 		if at < 0 {
@@ -160,20 +168,19 @@ func (w *Why) addLimits(limits []budget.Limit, spend *budget.Cap, statuses []bud
 			v.Wanted = &n
 		}
 		for k, share := range freedShares {
-			if s.Metric == budget.Concurrency || i >= len(frees[k]) {
+			if s.Metric == budget.Concurrency || i >= len(free[k]) || !free[k][i].Refused {
 				continue
 			}
-			if f := frees[k][i]; f.Refused {
-				one := Freed{Amount: partOf(s.Amount, share)}
-				if !f.Never {
-					one.Seconds = secondsOf(f.Wait)
-				}
-				v.Frees = append(v.Frees, one)
+			one := Freed{Amount: partOf(s.Amount, share)}
+			if !free[k][i].Never {
+				one.Seconds = secondsOf(free[k][i].Wait)
 			}
+			v.Frees = append(v.Frees, one)
 		}
 		v.Command = v.command(w)
 		w.Limits = append(w.Limits, v)
 	}
+	return nil
 }
 
 // knows reports whether what w holds of a metric is known.
@@ -220,32 +227,23 @@ func (l *WhyLimit) command(w *Why) string {
 	case l.Cap != "" || l.limit.Metric == budget.Concurrency && l.limit.Subject == budget.RunBudget:
 		return ""
 	}
-	more := l.Used - l.Amount
+	more := l.Used - l.Amount + max(partOf(l.Amount, 10), 1)
 	if l.Wanted != nil {
-		more += *l.Wanted + w.before[nameOf(&l.limit)]
-	} else {
-		more += max(partOf(l.Amount, 10), 1)
+		more = l.Used - l.Amount + *l.Wanted + w.before[nameOf(&l.limit)]
 	}
 	if l.limit.Subject == budget.RunBudget {
 		return topUpCommand(w.Org, l.limit.Only, more)
-	}
-	text := []string{"llmguard limits override --org " + w.Org}
-	switch l.limit.Subject {
-	case budget.UserGroup:
-		text = append(text, "--group "+l.limit.Only)
-	case budget.User:
-		text = append(text, "--user "+w.who.User)
-	case budget.Key:
-		text = append(text, "--key "+w.who.Key)
-	case budget.IP:
-		text = append(text, "--ip "+w.who.IP)
 	}
 	add := fmt.Sprint(more)
 	if l.limit.Metric == budget.Cost {
 		add = ShellWord(dollars(more))
 	}
-	text = append(text, "--limit "+l.Name, "--add "+add, "--until "+overrideFor, "--reason "+reason)
-	return strings.Join(text, " ")
+	of := map[budget.Subject]string{
+		budget.UserGroup: " --group " + l.limit.Only, budget.User: " --user " + w.who.User,
+		budget.Key: " --key " + w.who.Key, budget.IP: " --ip " + w.who.IP,
+	}
+	return "llmguard limits override --org " + w.Org + of[l.limit.Subject] + " --limit " + l.Name + " --add " + add +
+		" --until " + overrideFor + " --reason " + reason
 }
 
 // subject is what a command lets continue.

@@ -31,8 +31,9 @@ const (
 // charge is what one or more calls were charged, and to whom.
 type charge struct {
 	ledger.Call
-	cost, tokens, calls int64
-	open                bool // held, not yet charged
+	budget.Amounts
+	calls int64
+	open  bool // held, not yet charged
 }
 
 // addNeighbors finds the largest holders of each limit.
@@ -45,7 +46,7 @@ func (h *whyHandler) addNeighbors(c *call, w *Why) error {
 			all := h.dir.orgsOf("")
 			orgs = all[:min(len(all), neighborOrgs)]
 		}
-		sums := map[Neighbor]*Neighbor{}
+		sums := map[Neighbor]holding{}
 		for _, org := range orgs {
 			if err := count.add(l, org, sums); err != nil {
 				return err
@@ -56,13 +57,17 @@ func (h *whyHandler) addNeighbors(c *call, w *Why) error {
 	return nil
 }
 
+// holding is what a Neighbor has used and holds.
+type holding struct{ used, held int64 }
+
 // largest returns the largest holders.
-func largest(sums map[Neighbor]*Neighbor, w *Why) []Neighbor {
+func largest(sums map[Neighbor]holding, w *Why) []Neighbor {
 	out := []Neighbor{}
-	for _, n := range sums {
+	for n, sum := range sums {
+		n.Used, n.Held = sum.used, sum.held
+		n.Self = n.Org == w.Org || n.User == w.User && n.User != "" || n.Key == w.who.Key && n.Key != ""
 		if n.Used > 0 || n.Held > 0 {
-			n.Self = n.Org == w.Org || n.User == w.User && n.User != "" || n.Key == w.who.Key && n.Key != ""
-			out = append(out, *n)
+			out = append(out, n)
 		}
 	}
 	slices.SortFunc(out, func(a, b Neighbor) int {
@@ -83,34 +88,33 @@ type neighborCount struct {
 }
 
 // add adds what an org holds of a limit.
-func (n *neighborCount) add(l *WhyLimit, org string, sums map[Neighbor]*Neighbor) error {
+func (n *neighborCount) add(l *WhyLimit, org string, sums map[Neighbor]holding) error {
+	groups := map[string]string{}
+	if in := n.h.opts.Policy().Orgs[org]; in != nil {
+		groups = in.Groups
+	}
 	add := func(one charge) {
-		if !l.counts(one, n.w) || l.limit.Subject == budget.UserGroup && n.groupOf(org, one.User) != l.limit.Only {
+		if !l.counts(one, n.w) || l.limit.Subject == budget.UserGroup && groups[one.User] != l.limit.Only {
 			return
 		}
-		who := Neighbor{Org: org}
+		who := Neighbor{Key: one.Key}
 		switch {
 		case l.Cap != "":
+			who = Neighbor{Org: org}
 		case l.limit.Subject == budget.Org, l.limit.Subject == budget.UserGroup:
 			who = Neighbor{User: one.User}
-		default:
-			who = Neighbor{Key: one.Key}
-		}
-		if sums[who] == nil {
-			sums[who] = &Neighbor{Org: who.Org, User: who.User, Key: who.Key}
 		}
 		amount := one.calls
-		switch l.limit.Metric {
-		case budget.Cost:
-			amount = one.cost
-		case budget.Tokens:
-			amount = one.tokens
+		if m := l.limit.Metric; m == budget.Cost || m == budget.Tokens {
+			amount = wantedOf(m, one.Amounts)
 		}
+		sum := sums[who]
 		if one.open {
-			sums[who].Held += amount
+			sum.held += amount
 		} else {
-			sums[who].Used += amount
+			sum.used += amount
 		}
+		sums[who] = sum
 	}
 	if _, read := n.holds[org]; !read {
 		open, _, err := n.h.opts.Budget.OpenHolds(n.c.r.Context(), org, neighborHolds)
@@ -119,7 +123,7 @@ func (n *neighborCount) add(l *WhyLimit, org string, sums map[Neighbor]*Neighbor
 		}
 		n.holds[org] = []charge{}
 		for _, h := range open {
-			n.holds[org] = append(n.holds[org], charge{h.Call, int64(h.Held.Cost), h.Held.Tokens, 1, true})
+			n.holds[org] = append(n.holds[org], charge{h.Call, h.Held, 1, true})
 		}
 	}
 	for _, one := range n.holds[org] {
@@ -129,14 +133,6 @@ func (n *neighborCount) add(l *WhyLimit, org string, sums map[Neighbor]*Neighbor
 		return nil
 	}
 	return n.h.charges(n.c, org, l.limit.Shape.Began(n.c.start), add)
-}
-
-// groupOf returns the current group of a user.
-func (n *neighborCount) groupOf(org, user string) string {
-	if in := n.h.opts.Policy().Orgs[org]; in != nil {
-		return in.Groups[user]
-	}
-	return ""
 }
 
 // byCaller is what a limit can tell charges apart by.
@@ -150,7 +146,7 @@ func (h *whyHandler) charges(c *call, org string, since time.Time, add func(char
 		_, err := ledger.Newest{
 			Books: h.opts.Budget.Ledger, Org: org, Span: ledger.Span{From: since, To: now}, Most: neighborRecent,
 		}.Each(c.r.Context(), func(e ledger.Entry) error {
-			add(charge{e.Call, int64(e.Cost), e.Usage.Input + e.Usage.Output, 1, false})
+			add(charge{e.Call, budget.Amounts{Cost: e.Cost, Tokens: e.Usage.Input + e.Usage.Output}, 1, false})
 			return nil
 		})
 		return err
@@ -166,7 +162,7 @@ func (h *whyHandler) charges(c *call, org string, since time.Time, add func(char
 	for _, row := range report.Rows {
 		v := row.Values
 		who := ledger.Call{Org: org, User: v[0], Key: v[1], Model: v[2], Provider: v[3], Endpoint: v[4]}
-		add(charge{who, int64(row.Cost), row.Input + row.Output, row.Calls, false})
+		add(charge{who, budget.Amounts{Cost: row.Cost, Tokens: row.Input + row.Output}, row.Calls, false})
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/config"
+	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/storage/blob"
@@ -85,6 +86,7 @@ func (a *App) queueOptions(set *settings, scripts redisconn.Scripter) queue.Opti
 	o := queueOptions(a.cfg, set)
 	o.Scripts, o.Log, o.Metrics, o.Blobs, o.Spool = scripts, a.log, a.registry, a.blobs, a.spool
 	o.Memory, o.Files = a.memory, a.files
+	o.Refused = func(c guard.RefusedCall) { a.guard.Refused(c) }
 	return o
 }
 

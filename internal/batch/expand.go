@@ -154,7 +154,7 @@ func (t *turn) prepare(ctx context.Context, e entry) (plan *guard.Plan, refused 
 
 // countRefused counts a line that is refused for good.
 func (t *turn) countRefused(e entry, err error, c guard.RefusedCall) {
-	c.ID, c.Job, c.Status = t.parts.callID(e.customID), t.b.ID, public(err).Status
+	c.ID, c.Batch, c.Status = t.parts.callID(e.customID), t.b.ID, public(err).Status
 	if c.Cause != "" {
 		t.r.opts.Guard.Refused(c)
 	}

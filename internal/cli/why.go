@@ -29,6 +29,7 @@ func explainWhy(c *cobra.Command, o *operated, a *adminClient) error {
 		return err
 	}
 	w := answer.(*admin.Why)
+	w.More = o.runHere(w.More)
 	for i := range w.Commands {
 		w.Commands[i] = o.runHere(w.Commands[i])
 	}
@@ -95,10 +96,10 @@ func milliseconds(n int64) string { return (time.Duration(n) * time.Millisecond)
 func whyTitle(w *admin.Why) string {
 	text := w.Kind + " " + escape.Text(w.ID)
 	if w.Job != nil {
-		text += ", job " + w.Job.ID + " (" + string(w.Job.State) + ")"
-	}
-	if w.Kind == "job" {
-		text = "job " + w.Job.ID + " (" + string(w.Job.State) + ")"
+		if w.Job.ID != w.ID {
+			text += ", job " + w.Job.ID
+		}
+		text += " (" + string(w.Job.State) + ")"
 	}
 	if w.Org != "" && w.Org != w.ID {
 		text += " of org " + w.Org
@@ -176,6 +177,9 @@ func whyCommands(out io.Writer, w *admin.Why) error {
 		}
 		fmt.Fprintf(out, "\nAhead of it in %s: %s of %s, which need %s of it. To cancel them instead:\n  %s\n", a.Limit,
 			plural(int(a.Jobs), "job"), escape.Text(who), quantityText(out, a.Unit, a.Amount), a.Command)
+	}
+	if w.More != "" {
+		fmt.Fprintf(out, "\nTo see more:\n  %s\n", w.More)
 	}
 	if len(w.Commands) > 0 {
 		fmt.Fprintln(out, "\nWhat to do:")

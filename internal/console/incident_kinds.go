@@ -27,8 +27,9 @@ func (w *watch) read(ctx context.Context) error {
 		return cmp.Or(err, errUnread)
 	}
 	w.hours = hours
+	lastHour := budget.RefusalFilter{From: w.now.Add(-time.Hour), To: w.now.Add(time.Hour)}
 	for _, org := range w.o.orgs() {
-		list, err := w.o.Budget.Refusals.List(ctx, org, w.now.Add(-time.Hour), w.now.Add(time.Hour))
+		list, err := w.o.Budget.Refusals.List(ctx, org, lastHour)
 		if err != nil {
 			return err
 		}

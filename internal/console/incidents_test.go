@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -81,7 +82,8 @@ func (r *rig) refuse(cause budget.Cause, run string, users ...string) (id string
 	r.t.Helper()
 	for _, user := range users {
 		id = wire.NewCallID()
-		r.books.Refusals.Add("acme", budget.RefusedCall{ID: id, User: user, Cause: cause, Status: 429, Run: run})
+		who := ledger.Call{ID: id, Org: "acme", User: user, Run: ledger.RunPath(run)}
+		r.books.Refusals.Add(budget.RefusedCall{Call: who, Cause: cause, Status: 429})
 	}
 	r.must(r.books.Refusals.Write(r.t.Context()))
 	return id

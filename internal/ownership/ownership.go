@@ -221,7 +221,7 @@ const again = 50 * time.Millisecond
 // Find returns the notes of the ids that belong to the org. Other orgs' ids and unknown ids
 // take equally long.
 func (s *Store) Find(ctx context.Context, org string, ids ...string) (map[string]Note, error) {
-	found, err := s.look(ctx, org, ids)
+	found, err := s.Look(ctx, org, ids...)
 	if err != nil || len(found) == len(ids) {
 		return found, err
 	}
@@ -230,10 +230,11 @@ func (s *Store) Find(ctx context.Context, org string, ids ...string) (map[string
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	return s.look(ctx, org, ids)
+	return s.Look(ctx, org, ids...)
 }
 
-func (s *Store) look(ctx context.Context, org string, ids []string) (map[string]Note, error) {
+// Look is Find for ids that were shown to a caller a while ago: it does not wait for notes being written.
+func (s *Store) Look(ctx context.Context, org string, ids ...string) (map[string]Note, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}

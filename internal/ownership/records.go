@@ -169,7 +169,7 @@ func (s *Store) List(ctx context.Context, org, user string, k wire.ObjectKind,
 	if len(ids) == 0 {
 		return nil, false, nil
 	}
-	found, err := s.look(ctx, org, ids)
+	found, err := s.Look(ctx, org, ids...)
 	for _, id := range ids {
 		if n, ok := found[id]; ok {
 			list = append(list, n)

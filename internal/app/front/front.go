@@ -23,6 +23,7 @@ import (
 	"github.com/llmguard/llmguard/internal/capacity"
 	"github.com/llmguard/llmguard/internal/console"
 	"github.com/llmguard/llmguard/internal/diagnose"
+	"github.com/llmguard/llmguard/internal/ownership"
 	"github.com/llmguard/llmguard/internal/redisconn"
 	"github.com/llmguard/llmguard/internal/simulate"
 	"github.com/llmguard/llmguard/internal/storage/files"
@@ -101,6 +102,7 @@ func adminOptions(ids *app.Identities, books *budget.Store, rdb redisconn.DB, lo
 			return orgdata.NamesOf(ctx, rdb, org, prefix)
 		},
 		Files:       files.New(rdb, nil, files.Options{Log: log}),
+		Ownership:   ownership.New(rdb, nil, log),
 		Memory:      capacity.New(rdb, nil, capacity.Options{MemoryShare: 100, OrgShare: 100}, nil),
 		Calibration: calibration.New(rdb, calibration.Options{}).List,
 		Purge:       func(ctx context.Context, org string) (*orgdata.Purge, func()) { return openPurge(ctx, ids, rdb, org) },

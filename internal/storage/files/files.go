@@ -161,15 +161,24 @@ func keptKey(org string) string { return "lg:{" + org + "}:kept" }
 
 // File returns a file of an owner.
 func (s *Store) File(ctx context.Context, o Owner, id string) (*File, error) {
+	f, err := s.Find(ctx, o.Org, id)
+	if err == nil && f.User != o.User {
+		return nil, ErrNotFound
+	}
+	return f, err
+}
+
+// Find returns a file of any user of an org.
+func (s *Store) Find(ctx context.Context, org, id string) (*File, error) {
 	if !validID(id) {
 		return nil, ErrNotFound
 	}
-	h, err := s.rdb.HGetAll(ctx, recordKey(o.Org, id)).Result()
+	h, err := s.rdb.HGetAll(ctx, recordKey(org, id)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("files: read: %w", err)
 	}
-	f := decode(o.Org, id, h)
-	if f == nil || f.User != o.User || !time.Now().Before(f.Expires) {
+	f := decode(org, id, h)
+	if f == nil || !time.Now().Before(f.Expires) {
 		return nil, ErrNotFound
 	}
 	return f, nil

@@ -160,7 +160,7 @@ type refusalRecord struct {
 func (x *Export) refusals(ctx context.Context) error {
 	books := x.Budget.Refusals
 	err := x.days(ctx, "refusals:", func(day time.Time) error {
-		list, err := books.List(ctx, x.Org, day, day.Add(24*time.Hour))
+		list, err := books.List(ctx, x.Org, budget.RefusalFilter{From: day, To: day.Add(24 * time.Hour)})
 		return lines(x, list, err, "refusal", func(r budget.Refused) any {
 			return refusalRecord{r.Begin, r.Hour, r.User, r.Key, r.Cause.Public(), r.Refused, r.Waited}
 		})

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/llmguard/llmguard/budget"
+	"github.com/llmguard/llmguard/budget/ledger"
 	"github.com/llmguard/llmguard/internal/redistest"
 	"github.com/llmguard/llmguard/internal/tenants/orgdata"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -17,9 +18,8 @@ import (
 func TestExportHidesSharedCaps(t *testing.T) {
 	h := newFixture(t)
 	for _, cause := range []budget.Cause{"limit:day", "cap:everybody"} {
-		h.books.Refusals.Add("acme", budget.RefusedCall{
-			ID: wire.NewCallID(), User: "alice", Key: "k1", Cause: cause, Metric: budget.Cost, Needed: 5, Left: 777,
-		})
+		who := ledger.Call{ID: wire.NewCallID(), Org: "acme", User: "alice", Key: "k1"}
+		h.books.Refusals.Add(budget.RefusedCall{Call: who, Cause: cause, Metric: budget.Cost, Needed: 5, Left: 777})
 	}
 	h.must(h.books.Refusals.Write(t.Context()))
 	x := &orgdata.Export{

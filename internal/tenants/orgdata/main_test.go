@@ -78,7 +78,8 @@ func (h *fixture) populate(org string) {
 	h.record(tenants.KindUser, org, "alice")
 	h.record(tenants.KindKey, org, "k1")
 	h.spend(org)
-	h.books.Refusals.Add(org, budget.RefusedCall{ID: wire.NewCallID(), User: "alice", Key: "k1", Cause: "limit:day", Status: 429})
+	who := ledger.Call{ID: wire.NewCallID(), Org: org, User: "alice", Key: "k1"}
+	h.books.Refusals.Add(budget.RefusedCall{Call: who, Cause: "limit:day", Status: 429})
 	h.must(h.books.Refusals.Write(h.t.Context()))
 	h.job(org, strings.Repeat("x", 10), true)
 	h.job(org, strings.Repeat("x", 100_000), true) // its body is stored as a blob
