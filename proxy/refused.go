@@ -73,7 +73,9 @@ func (x *request) outlast(job *queue.Job, at queue.Place) {
 	if job.Cause == "" && x.wait != nil {
 		c.Cause = x.wait.Cause
 	}
-	if at.Cause.Name() != "" { // not only its next attempt or a worker
+	// A place names more than a worker or the next attempt. The quota of a pool that its provider paused is the provider's.
+	paused := c.Cause.Kind() == budget.CauseProvider && at.Cause.Kind() == budget.CausePool
+	if at.Cause.Name() != "" && !paused {
 		c.Cause = at.Cause
 		c.Wait = max(at.ETA, 0)
 	}
