@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llmguard/llmguard/budget"
 	"github.com/llmguard/llmguard/guard"
 	"github.com/llmguard/llmguard/internal/tracing"
 	"github.com/llmguard/llmguard/internal/wire"
@@ -157,8 +158,12 @@ func (c *callHandler) outlasted(ctx context.Context, x *request, job *queue.Job,
 	if err != nil || ended.State != queue.Expired {
 		return nil // it has started after all, or it has expired and the reply was lost: see finish
 	}
-	refusal := wire.RateLimited(
-		fmt.Sprintf("About %d calls are ahead of this one, so it cannot start before its caller's timeout", at.Ahead), at.ETA)
+	what := "its turn"
+	if at.Cause.Name() != "" {
+		what = budget.Cause(at.Cause.Public()).Title()
+	}
+	refusal := wire.RateLimited(fmt.Sprintf(
+		"This call waits for %s (calls ahead: about %d), and cannot start before its caller's timeout", what, at.Ahead), at.ETA)
 	x.outlast(job, at)
 	tellPlace(refusal.Header, at)
 	return refusal

@@ -310,7 +310,7 @@ func TestWaitTooLong(t *testing.T) {
 	}
 	a := r.chat(prompt("hi", `"max_tokens":5`), "Prefer", "wait=60")
 	text := a.fails(t, 429, "rate_limit_exceeded")
-	if wait, _ := strconv.Atoi(a.header.Get("Retry-After")); wait < 100 || wait > 160 || a.header.Get("X-Should-Retry") != "false" || !strings.Contains(text, "About 13 calls") {
+	if wait, _ := strconv.Atoi(a.header.Get("Retry-After")); wait < 100 || wait > 160 || a.header.Get("X-Should-Retry") != "false" || !strings.Contains(text, "(calls ahead: about 13)") {
 		t.Errorf("got %s, headers %v; want 100 to 160 s for the 12 callers and a job's turn, and no retry", text, a.header)
 	}
 	if job, err := r.queue.Job(t.Context(), "acme", r.records(4)[3]["job"].(string)); err != nil || job.State != queue.Expired {

@@ -85,9 +85,9 @@ func TestLimitRequestsSurviveRestart(t *testing.T) {
 		t.Helper()
 		b := newBrowser(t, p.Admin)
 		b.signIn(ops)
-		shown := `id="pending-requests">` + count + `<`
+		shown := `>Requests <span class="tag full">` + count + `</span></a>`
 		if count == "" {
-			shown = `href="/console/limit-requests" >Requests</a>`
+			shown = `>Requests</a>`
 		}
 		until(t, "the console shows the count "+count, func() bool {
 			_, text := b.page("/console/")
