@@ -73,7 +73,7 @@ func (x *request) outlast(job *queue.Job, at queue.Place) {
 	if job.Cause == "" && x.wait != nil {
 		c.Cause = x.wait.Cause
 	}
-	// A place names more than a worker or the next attempt. The quota of a pool that its provider paused is the provider's.
+	// It is not only a worker or the next attempt. If the job's provider paused its pool, that is the provider's refusal.
 	paused := c.Cause.Kind() == budget.CauseProvider && at.Cause.Kind() == budget.CausePool
 	if at.Cause.Name() != "" && !paused {
 		c.Cause = at.Cause

@@ -162,8 +162,9 @@ func (c *callHandler) outlasted(ctx context.Context, x *request, job *queue.Job,
 	if at.Cause.Name() != "" {
 		what = budget.Cause(at.Cause.Public()).Title()
 	}
-	refusal := wire.RateLimited(fmt.Sprintf(
-		"This call waits for %s (calls ahead: about %d), and cannot start before its caller's timeout", what, at.Ahead), at.ETA)
+	text := fmt.Sprintf("This call waits for %s (calls ahead: about %d), and cannot start before its caller's timeout",
+		what, at.Ahead)
+	refusal := wire.RateLimited(text, at.ETA)
 	x.outlast(job, at)
 	tellPlace(refusal.Header, at)
 	return refusal

@@ -369,7 +369,7 @@ func (w *watch) refusingRun(ctx context.Context, one *incident) error {
 		return err
 	}
 	one.link("Runs", pathOf("orgs", one.of.Org, "runs"))
-	ids, depth := ledger.RunPath(calls[0].Run).IDs(), 1
+	ids, depth := calls[0].Run.IDs(), 1
 	_, _ = fmt.Sscanf(calls[0].Cause.Name(), "run-%d", &depth) // the outermost has no number
 	if depth <= len(ids) && calls[0].Cause.Name() != budget.RunEnded {
 		one.fact("last by %s", ids[depth-1])

@@ -142,7 +142,9 @@ func (r refusals) sum() (n int64, most budget.Cause) {
 
 // readRefused reads what was refused today.
 func (s *Sampler) readRefused(ctx context.Context, org string, state *orgState, now time.Time) error {
-	list, err := s.books.Refusals.List(ctx, org, budget.RefusalFilter{From: now.UTC().Truncate(24 * time.Hour), To: now.Add(time.Hour)})
+	list, err := s.books.Refusals.List(ctx, org, budget.RefusalFilter{
+		From: now.UTC().Truncate(24 * time.Hour), To: now.Add(time.Hour),
+	})
 	state.refused = map[string]refusals{}
 	for _, r := range list {
 		if state.refused[r.User] == nil {
