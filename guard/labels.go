@@ -51,6 +51,13 @@ func (s LabelSource) String() string {
 	}
 }
 
+// ReadsHeader reports whether a label may have its value from a header of the request.
+func ReadsHeader(labels []Label, name string) bool {
+	return slices.ContainsFunc(labels, func(l Label) bool {
+		return slices.ContainsFunc(l.From, func(s LabelSource) bool { return strings.EqualFold(s.Header, name) })
+	})
+}
+
 // LabelPlaces are where the labels of a call may be; nil parts have none.
 type LabelPlaces struct {
 	Header http.Header

@@ -205,7 +205,11 @@ func TestForwarded(t *testing.T) {
 func TestCallersMistakes(t *testing.T) {
 	r := runRig(t)
 	const messages = `"messages":[{"role":"user","content":"hi"}]`
+	const broken, unread = `{'model':'gpt-4o'}`, "double quotes around names and texts"
 	good := `{"model":"gpt-4o","max_tokens":10,` + messages + `}`
+	p := *r.guard.Policy()
+	p.Labels = []guard.Label{{Name: "plan", From: []guard.LabelSource{{Header: "llmguard-budgets"}}, MaxValues: 10}}
+	r.guard.SetPolicy(&p)
 	for _, c := range []struct {
 		path, body, header string
 		status             int
@@ -214,11 +218,16 @@ func TestCallersMistakes(t *testing.T) {
 		{"/v1/v1/chat/completions", good, "", 404, "unknown_url", "Did you mean /v1/chat/completions?"},
 		{"/v1/chat/completion", good, "", 404, "unknown_url", "Did you mean /v1/chat/completions?"},
 		{"/admin/v1/orgs", good, "", 404, "unknown_url", "on the admin listener"},
-		{"/v1/chat/completions", `{'model':'gpt-4o'}`, "", 400, "", "double quotes around names and texts"},
+		{"/v1/chat/completions", broken, "", 400, "", unread},
 		{"/v1/chat/completions", `{"model":"gpt-4o","max_token":10,` + messages + `}`, "", 400, "unknown_parameter", `did you mean "max_tokens"`},
 		{"/v1/chat/completions", `{"model":"gpt4o",` + messages + `}`, "", 400, "model_not_priced", `did you mean "gpt-4o"?`},
 		{"/v1/chat/completions", good, "X-Llmguard-Budget", 400, "unknown_parameter", "did you mean Llmguard-Budget?"},
 		{"/v1/chat/completions", good, "Llmguard-Prioritty", 400, "unknown_parameter", "did you mean Llmguard-Priority?"},
+		{"/v1/chat/completions", good, "X-Llmguard-Prioritty", 400, "unknown_parameter", "did you mean Llmguard-Priority?"},
+		{"/v1/chat/completions", broken, "Llmguard-Task", 400, "", unread},
+		{"/v1/chat/completions", broken, "Llmguard-App", 400, "", unread},
+		{"/v1/chat/completions", broken, "Llmguard-Widget", 400, "", unread},
+		{"/v1/chat/completions", broken, "Llmguard-Budgets", 400, "", unread}, // of a label
 	} {
 		var header []string
 		if c.header != "" {

@@ -32,18 +32,21 @@ type runHandler struct {
 
 // requestHeaders are the headers of requests that llmguard reads itself.
 var requestHeaders = []string{
-	headerBudget, headerPriority, headerDeadline, headerAsk, guard.HeaderCache, headerWebhook,
+	headerBudget, headerPriority, headerDeadline, guard.HeaderCache, headerWebhook,
 }
 
 // misnamed refuses a header with almost the name of one that bounds or directs a call, which would go without it.
-func misnamed(h http.Header) error {
+// Labels can have such headers.
+func misnamed(h http.Header, labels []guard.Label) error {
 	for name := range h {
-		if !strings.Contains(name, "Llmguard-") || slices.Contains(requestHeaders, name) {
+		_, word, ours := strings.Cut(name, "Llmguard-")
+		if !ours || slices.Contains(requestHeaders, name) || guard.ReadsHeader(labels, name) {
 			continue
 		}
-		if near := settings.Near(name, requestHeaders); len(near) > 0 && settings.Close(name, near[0]) {
-			return wire.BadRequest(name, "unknown_parameter", "There is no header %.64q; did you mean %s?", name,
-				near[0])
+		for _, known := range requestHeaders {
+			if _, right, _ := strings.Cut(known, "Llmguard-"); settings.Close(word, right) {
+				return wire.BadRequest(name, "unknown_parameter", "There is no header %.64q; did you mean %s?", name, known)
+			}
 		}
 	}
 	return nil
@@ -51,7 +54,7 @@ func misnamed(h http.Header) error {
 
 // enter reads the run of the caller's key, and the one that a request names.
 func (h *runHandler) enter(x *request, r *http.Request, to *route) error {
-	if err := misnamed(r.Header); err != nil {
+	if err := misnamed(r.Header, h.opts.Guard.Policy().Labels); err != nil {
 		return err
 	}
 	runs := h.opts.Guard.Runs

@@ -77,8 +77,8 @@ func Hint(name string, known []string) string {
 	return "; known: " + strings.Join(known, ", ")
 }
 
-// Close reports whether a name is a known one with at most two mistakes, or another word for it.
-func Close(name, known string) bool { return off(name, known) < within }
+// Close reports whether a name is a known one with at most one mistake, or another word for it.
+func Close(name, known string) bool { return off(name, known) <= 1 }
 
 // Larger than a number of mistakes: one name contains the other, and they are not alike.
 const (
