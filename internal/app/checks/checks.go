@@ -5,6 +5,7 @@ package checks
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/llmguard/llmguard/config"
@@ -202,7 +203,7 @@ func (e *examination) run(ctx context.Context, area string, look func(context.Co
 	look(ctx, &r)
 	for _, f := range r.Findings {
 		if e.met&needFile == 0 {
-			f.Path = ""
+			f.What, f.Path = strings.TrimPrefix(f.What, f.Path+": "), ""
 		} else if f.Path != "" {
 			f.File = e.cfg.Name
 		}

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,5 +66,11 @@ func TestOperatorsMistakes(t *testing.T) {
 				t.Errorf("%s: got %+v, want a place", name, f)
 			}
 		}
+	}
+	e := read(t, local+provider+"orgs: [{id: acme, models: [none], limits: [{name: all, amount: $5, window: 1d}]}]\n")
+	e.meet(t.Context(), needModels|needOrgs)
+	const want = "error org acme may use none, which has no price: calls are refused" // without a place of the file
+	if got := problems(t, e.findings); !slices.Equal(got, []string{want}) {
+		t.Errorf("a running process: got %q, want %q", got, want)
 	}
 }
