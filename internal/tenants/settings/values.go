@@ -131,8 +131,8 @@ var spelled = regexp.MustCompile(`^(?i:(\d*)\s*(s(?:ec(?:ond)?s?)?|m(?:in(?:ute)
 func durationHint(text string) string {
 	parts := spelled.FindStringSubmatch(strings.TrimSpace(text))
 	if parts == nil {
-		other := strings.Trim(text, "smhd0123456789.")
-		if other != "" || text == "" || strings.HasSuffix(text, "d") {
+		_, err := time.ParseDuration(text + "s")
+		if err != nil || strings.Trim(text, "0123456789.") != "" {
 			return ""
 		}
 		return "; a number alone has no unit, did you mean " + text + "s?"
@@ -216,6 +216,9 @@ var peoplesNumber = regexp.MustCompile(`(?i)^(?:us)?\s*\$?\s*(\d[\d.,_ ]*(?:e\d+
 // decimalComma is the comma of a number that has no others: 2,5 and 2,50, not 2,500.
 var decimalComma = regexp.MustCompile(`^(\d+),(\d{1,2})$`)
 
+// grouped is a number that has one meaning: a comma begins three digits, a point does not.
+var grouped = regexp.MustCompile(`^(?:\d+|[1-9]\d{0,2}(?:[,_ ]\d{3})+)(?:\.(?:\d{1,2}|\d{4,}))?(?:e\d+)?$`)
+
 // plainNumber returns a number that people wrote in another form; "" if it cannot be read.
 func plainNumber(text string) string {
 	parts := peoplesNumber.FindStringSubmatch(text)
@@ -224,7 +227,7 @@ func plainNumber(text string) string {
 	}
 	digits := decimalComma.ReplaceAllString(strings.TrimSpace(parts[1]), "$1.$2")
 	n, err := strconv.ParseFloat(strings.NewReplacer(" ", "", "_", "", ",", "").Replace(digits), 64)
-	if err != nil || n > MaxQuantity {
+	if err != nil || n > MaxQuantity || !grouped.MatchString(digits) {
 		return ""
 	}
 	unit := map[string]float64{"": 1, "k": 1e3, "m": 1e6}[strings.ToLower(parts[2])]
