@@ -91,12 +91,13 @@ func (r *rig) refuse(cause budget.Cause, run string, users ...string) (id string
 
 // The search explains an id that has no page, such as that of a refused call.
 func TestSearchExplainsARefusedCall(t *testing.T) {
-	r := newRig(t, acme)
+	r := newRig(t, acme+"  - {id: globex, limits: [{name: month, amount: $100, calendar: month}]}\n")
 	id := r.refuse("limit:daily", "", "bob")
 	b := r.signedIn(opsKey)
 	b.has("/console/search?q="+id, "<h2>call <code>"+id, ">acme/bob</a>", "<p>Refused by the limit daily")
 	b.has("/console/search?q=job_none", "Nothing found.")
 	b.has("/console/search?q=daily", "limit <code>daily</code>")
+	b.has("/console/search?q=month", "llmguard why limit:month --org acme", "llmguard why limit:month --org globex")
 }
 
 // What refuses the calls of all is one incident, which names the users. What depends on the user is the user's.

@@ -17,6 +17,8 @@ type searchView struct {
 	Hits []hit
 	More bool
 	Why  *explained // what an id names that has no page; nil: nothing
+
+	Problem string // why an id could not be explained
 }
 
 // hit is a search result.
@@ -55,13 +57,16 @@ func (c *Console) search(v *visit) error {
 		return v.show("search", "Search", view)
 	}
 	var why explained
-	status, _ := v.ask(v.r.Context(), http.MethodGet, "/why/"+url.PathEscape(text), nil, &why)
-	if status == http.StatusOK {
+	status, failed := v.ask(v.r.Context(), http.MethodGet, "/why/"+url.PathEscape(text), nil, &why)
+	switch {
+	case status == http.StatusOK:
 		if link := why.link(); link != "" {
 			http.Redirect(v.w, v.r, link, http.StatusSeeOther)
 			return nil
 		}
 		view.Why = &why
+	case status != http.StatusNotFound:
+		view.Problem = problem(failed, "The id could not be explained.")
 	}
 	return v.show("search", "Search", view)
 }
