@@ -100,8 +100,10 @@ func (f *adminFlags) target() (*reached, error) {
 	named, _ := f.command.Flags().GetString("context")
 	flags, file := f.url+f.key != "", f.command.Flags().Changed("config")
 	url, key := os.Getenv("LLMGUARD_ADMIN_URL"), os.Getenv("LLMGUARD_ADMIN_KEY")
-	if err := knownVariables(); err != nil {
-		return nil, err
+	if !file && named == "" && (f.url == "" || f.key == "") {
+		if err := knownVariables(); err != nil {
+			return nil, err
+		}
 	}
 	switch {
 	case file && (flags || named != ""):
@@ -137,7 +139,8 @@ var variables = []string{"LLMGUARD_ADMIN_KEY", "LLMGUARD_ADMIN_URL", "LLMGUARD_C
 func knownVariables() error {
 	for _, one := range os.Environ() {
 		name, _, _ := strings.Cut(one, "=")
-		if near := settings.Near(name, variables); len(near) > 0 && near[0] != name && settings.Close(name, near[0]) {
+		near := settings.Near(name, variables)
+		if len(near) > 0 && os.Getenv(near[0]) == "" && near[0] != name && settings.Close(name, near[0]) {
 			return misused("llmguard does not read the environment variable %s; did you mean %s? If not, unset it",
 				name, near[0])
 		}

@@ -107,6 +107,9 @@ func requiredFlags(c *cobra.Command) error {
 // namedArgs reports missing and surplus arguments by the names in the command's help.
 func namedArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
+		if slices.ContainsFunc(args, keys.Looks) {
+			return errSecret // before an argument is repeated
+		}
 		err := check(c, args)
 		taken := strings.Fields(c.Use)[1:]
 		needed := slices.DeleteFunc(slices.Clone(taken), func(word string) bool { return strings.HasPrefix(word, "[") })
@@ -146,16 +149,21 @@ func noSecrets(c *cobra.Command, args []string) error {
 		wrong = wrong || !ofKey && keys.Looks(strings.TrimPrefix(f.Value.String(), "["))
 	})
 	if wrong {
-		return errors.New("this is a key itself; name it by its id, which `llmguard keys list` shows")
+		return errSecret
 	}
 	return nil
 }
+
+var errSecret = errors.New("this is a key itself; name it by its id, which `llmguard keys list` shows")
 
 // knownCommand rejects unknown subcommands of a group and suggests similar ones.
 func knownCommand() cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
+		}
+		if keys.Looks(args[0]) {
+			return errSecret
 		}
 		near := settings.Near(args[0], commandNames(c))
 		text := fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath())

@@ -44,10 +44,15 @@ func TestUnknownFlag(t *testing.T) {
 
 // TestUnknownCommand: a mistyped command is named in the error, with the nearest one.
 func TestUnknownCommand(t *testing.T) {
+	const secret = "lg_live_0123456789"
 	for line, want := range map[string]string{
-		"chekc":        `unknown command "chekc" for "llmguard"`,
-		"usagee":       `unknown command "usagee" for "llmguard"; did you mean usage?`,
-		"usage entris": `unknown command "entris" for "llmguard usage"; did you mean entries?`,
+		"chekc":           `unknown command "chekc" for "llmguard"`,
+		"usagee":          `unknown command "usagee" for "llmguard"; did you mean usage?`,
+		"usage entris":    `unknown command "entris" for "llmguard usage"; did you mean entries?`,
+		secret:            "this is a key itself",
+		"usage " + secret: "this is a key itself",
+		"check " + secret: "this is a key itself",
+		"keys " + secret:  "this is a key itself",
 	} {
 		refuses(t, want, strings.Fields(line)...)
 	}
@@ -275,4 +280,10 @@ func TestMistypedCommand(t *testing.T) {
 func TestMistypedVariable(t *testing.T) {
 	t.Setenv("LLMGUARD_ADMIN_ULR", "http://127.0.0.1:1")
 	refuses(t, "does not read the environment variable LLMGUARD_ADMIN_ULR; did you mean LLMGUARD_ADMIN_URL?", "orgs", "list")
+	t.Setenv("LLMGUARD_ADMIN_KEY_2", "x")
+	refuses(t, "cannot reach", "orgs", "list", "--admin-url", "http://127.0.0.1:1", "--admin-key", "x")
+	refuses(t, "none.yaml not found", "orgs", "list", "-c", "none.yaml")
+	t.Setenv("LLMGUARD_ADMIN_URL", "http://127.0.0.1:1")
+	t.Setenv("LLMGUARD_ADMIN_KEY", "x")
+	refuses(t, "cannot reach", "orgs", "list")
 }
