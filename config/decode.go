@@ -69,6 +69,9 @@ func (d *document) value(path string, n ast.Node, v reflect.Value, f field) {
 	if !ok {
 		return
 	}
+	if v.Type() != reflect.TypeFor[Secret]() && needsSecret(v.Type()) {
+		n = d.hidden(n)
+	}
 	switch {
 	case f.Kind == "subject":
 		d.subject(path, n, v, f)
@@ -83,6 +86,27 @@ func (d *document) value(path string, n ast.Node, v reflect.Value, f field) {
 	default:
 		d.scalar(path, n, v, f)
 	}
+}
+
+// needsSecret reports whether a text in place of a value of a type is likely a secret.
+func needsSecret(t reflect.Type) bool {
+	if t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+		return needsSecret(t.Elem())
+	}
+	return t == reflect.TypeFor[Secret]() || settings.IsSection(t) &&
+		slices.ContainsFunc(fieldsOf(t), func(f field) bool { return f.Required && needsSecret(f.Type) })
+}
+
+// hidden returns a text in the wrong place without the text itself, which errors must not show.
+func (d *document) hidden(n ast.Node) ast.Node {
+	text, ok := n.(*ast.StringNode)
+	if !ok || strings.HasPrefix(text.Value, "${") || strings.HasPrefix(text.Value, fileMark) {
+		return n
+	}
+	d.mistakes.hide(markOf(n))
+	hidden := *text
+	hidden.Value = "****"
+	return &hidden
 }
 
 // resolve follows anchors, aliases and tags to the value.

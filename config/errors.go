@@ -118,7 +118,7 @@ var (
 	secretText  = regexp.MustCompile(`\b(?:sk|gsk|lg_[a-z]+|whsec)[-_][\w+/=-]{8,}`)
 	secretList  = regexp.MustCompile(`(?i)((?:secrets?|pas+[a-z]*d|api_?k[a-z]*)["']?\s*:\s+\[)[^\]{]+`)
 	chatURL     = regexp.MustCompile(`(\bhooks\.slack\.com/)[^\s"'},]+`)
-	urlPassword = regexp.MustCompile(`(://[^\s:/@]*:)[^\s/@]+@`)
+	urlPassword = regexp.MustCompile(`(://[^\s:/]*:)\S+@`)
 )
 
 // mask hides secrets in a line of the file. For a secret field it hides the rest of the line,

@@ -107,10 +107,19 @@ func (m *mistakes) fail(at mark, path, format string, args ...any) {
 	}
 	e := &Error{File: m.name, Line: at.line, Column: at.col, Path: path, width: at.width}
 	e.Message = secretText.ReplaceAllString(fmt.Sprintf(format, args...), "****") // a key in the wrong place
-	if at.line > 0 && at.line <= len(m.lines) {
-		e.Source = mask(strings.TrimRight(m.lines[at.line-1], "\r"))
-	}
+	e.Source = mask(strings.TrimRight(m.line(at.line), "\r"))
 	m.errs = append(m.errs, e)
+}
+
+// hide masks the rest of a line, from a place on, in all errors.
+func (m *mistakes) hide(at mark) {
+	runes := []rune(m.line(at.line))
+	m.lines[at.line-1] = string(runes[:min(at.col-1, len(runes))]) + "****"
+	for _, e := range m.errs {
+		if e.Line == at.line {
+			e.Source = mask(m.lines[at.line-1])
+		}
+	}
 }
 
 // failAt records an error about the value at path, or about its nearest parent in the file.

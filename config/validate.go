@@ -140,7 +140,8 @@ func checkRedisURL(m *mistakes, r Redis) {
 		m.failAt("redis.mode", "mode %s needs addresses instead of url", r.Mode)
 	}
 	u, err := url.Parse(r.URL.Reveal())
-	if err != nil || !slices.Contains([]string{"redis", "rediss", "unix"}, u.Scheme) || u.Host == "" && u.Path == "" {
+	bad := err != nil || !slices.Contains([]string{"redis", "rediss", "unix"}, u.Scheme) || u.Host == "" && u.Path == ""
+	if bad || u.Scheme != "unix" && strings.Contains(u.Path+u.Fragment, "@") { // a part of the password
 		m.failAt("redis.url", "expected redis://user:password@host:6379/0, rediss://... or unix:///path%s",
 			passwordHint(r))
 	} else if db := strings.Trim(u.Path, "/"); u.Scheme != "unix" && strings.Trim(db, "0123456789") != "" {
