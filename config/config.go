@@ -102,6 +102,8 @@ type Config struct {
 
 	// Unset has, by path, why LoadOperator or LoadPolicy replaced a value by a placeholder.
 	Unset map[string]string `yaml:"-"`
+	// Unusable has, by path, why no provider can accept a credential that LoadOperator or LoadPolicy left as it is.
+	Unusable map[string]string `yaml:"-"`
 
 	lines map[string]int `yaml:"-"` // of limits, by path
 }

@@ -180,7 +180,7 @@ func mustParse(t *testing.T, text string) *Config {
 func TestDefaults(t *testing.T) {
 	cfg := mustParse(t, minimal)
 	want := &Config{
-		Name:       "llmguard.yaml",
+		Name: "llmguard.yaml", Unusable: map[string]string{},
 		Sum:        sha256.Sum256([]byte(minimal)),
 		Listen:     "127.0.0.1:8080",
 		Admin:      Admin{Listen: "127.0.0.1:9090"},

@@ -355,7 +355,11 @@ func (d *document) scalar(path string, n ast.Node, v reflect.Value, f field) {
 	case len(f.Enum) > 0 && !slices.Contains(f.Enum, text):
 		d.mistakes.fail(at, path, "%s", cmp.Or(removedSettings[path+": "+text], wrongChoice(text, f.Enum)))
 	case f.Kind != "":
-		if err := checkKind(f.Kind, text); err != nil {
+		err := checkKind(f.Kind, text)
+		switch {
+		case err != nil && secret && d.optional(path, true):
+			d.unusable[path] = err.Error()
+		case err != nil:
 			d.mistakes.fail(at, path, "%s", err)
 		}
 	}

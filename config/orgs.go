@@ -1,10 +1,6 @@
 package config
 
-import (
-	"reflect"
-
-	"github.com/llmguard/llmguard/internal/tenants/settings"
-)
+import "github.com/llmguard/llmguard/internal/tenants/settings"
 
 // Aliases of the types for orgs, which the file and the admin API share.
 type (
@@ -52,24 +48,3 @@ const MaxQuantity = settings.MaxQuantity
 
 // Tenants returns the orgs of the configuration and the defaults for every org.
 func (c *Config) Tenants() settings.Set { return settings.Set{Orgs: c.Orgs, Defaults: c.Defaults} }
-
-// EachList calls fn for every list of texts in the file with a name, such as models, with its path.
-func (c *Config) EachList(name string, fn func(path string, list []string)) {
-	eachList("", reflect.ValueOf(c).Elem(), name, fn)
-}
-
-func eachList(path string, section reflect.Value, name string, fn func(path string, list []string)) {
-	for _, f := range fieldsOf(section.Type()) {
-		v, at := section.Field(f.Index), join(path, f.Name)
-		switch list, texts := v.Interface().([]string); {
-		case texts && f.Name == name:
-			fn(at, list)
-		case settings.IsSection(f.Type):
-			eachList(at, v, name, fn)
-		case v.Kind() == reflect.Slice && settings.IsSection(f.Type.Elem()):
-			for i := range v.Len() {
-				eachList(element(at, i), v.Index(i), name, fn)
-			}
-		}
-	}
-}

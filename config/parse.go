@@ -21,7 +21,7 @@ const maxFile = 64 << 20
 func Load(path string) (*Config, error) { return load(path, never) }
 
 // LoadOperator is Load for commands that call no provider: secrets that only calls, traces and alerts need may be
-// missing in the environment. Config.Unset has them.
+// missing in the environment or unusable. Config.Unset and Config.Unusable have them.
 func LoadOperator(path string) (*Config, error) { return load(path, forCalls) }
 
 func load(path string, optional func(path string, secret bool) bool) (*Config, error) {
@@ -62,7 +62,7 @@ func parseConfig(d *document, data []byte) (*Config, error) {
 	setDefaults(reflect.ValueOf(cfg).Elem())
 	if root := d.root(data); root != nil {
 		d.section("", root, reflect.ValueOf(cfg).Elem())
-		cfg.Literals, cfg.Unset = d.literals, d.mistakes.absent
+		cfg.Literals, cfg.Unset, cfg.Unusable = d.literals, d.mistakes.absent, d.unusable
 		if !d.tooBig {
 			finish(&d.mistakes, cfg)
 			validate(&d.mistakes, cfg)
@@ -86,6 +86,7 @@ type document struct {
 	anchors  map[string]ast.Node
 	// literals are the paths of secrets whose text is in this file.
 	literals []string
+	unusable map[string]string
 	nodes    int // decoded so far, counting aliases each time
 	tooBig   bool
 }
@@ -93,7 +94,7 @@ type document struct {
 func newDocument(name string, getenv func(string) (string, bool)) *document {
 	return &document{
 		mistakes: mistakes{name: name, marks: map[string]mark{}}, getenv: getenv, anchors: map[string]ast.Node{},
-		optional: never,
+		optional: never, unusable: map[string]string{},
 	}
 }
 

@@ -109,7 +109,8 @@ func TestOperatorsNeedNoSecretsOfCalls(t *testing.T) {
 redis: {addresses: ["127.0.0.1:1"]}
 alerts: {url: "${CHAT_NOT_SET}"}
 tracing: {endpoint: "http://127.0.0.1:1", headers: {x-token: "${TOKEN_NOT_SET}"}}
-providers: [{id: p, base_url: "%s", api_key: "${KEY_NOT_SET}", headers: {x-team: "${TEAM_NOT_SET}"}, pools: [{id: %s, models: [gpt-4o]}]}]
+providers: [{id: p, base_url: "%s", api_key: "${KEY_NOT_SET}", headers: {x-team: "${TEAM_NOT_SET}"}, pools: [{id: %s, models: [gpt-4o]}]},
+  {id: q, base_url: "https://q.example/v1", api_key: your-key}]
 orgs: [{id: acme}]
 `, url, pool)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -118,8 +119,8 @@ orgs: [{id: acme}]
 		return LoadOperator(file)
 	}
 	cfg, err := load("main", "https://p.example/v1")
-	if err != nil || len(cfg.Unset) != 4 {
-		t.Errorf("got %v, want no error, and 4 secrets that are not set", err)
+	if err != nil || len(cfg.Unset) != 4 || len(cfg.Unusable) != 1 {
+		t.Errorf("got %v, want no error, 4 secrets that are not set, and one that is a placeholder", err)
 	}
 	for _, one := range [][2]string{{`"${POOL_NOT_SET}"`, "https://p.example/v1"}, {"main", "${URL_NOT_SET}"}} {
 		if _, err := load(one[0], one[1]); err == nil || !strings.Contains(err.Error(), "NOT_SET is not set") {

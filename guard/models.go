@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmguard/llmguard/internal/tenants/settings"
+	"github.com/llmguard/llmguard/internal/wire"
 	"github.com/llmguard/llmguard/pricing"
 	"github.com/llmguard/llmguard/providers"
 )
@@ -84,12 +85,18 @@ func sells(t providers.Target, name, vendor string, vendors map[string]bool) boo
 // Unmatched returns what is wrong with a name or pattern of models that matches no model known from prices and
 // providers, and what to write instead. It is empty if there is such a model, or if one may be priced as unknown.
 func (p *Policy) Unmatched(pattern string) string {
-	if t, err := p.Providers.Resolve(pattern, nil); err == nil && !strings.Contains(pattern, "*") {
-		if _, err := p.price(t, time.Now()); err == nil {
-			return ""
-		}
+	head, _, open := strings.Cut(pattern, "*")
+	if t, err := p.Providers.Resolve(pattern, nil); err == nil && !open && p.Priced(t) {
+		return ""
 	}
-	known := pricing.ModelNames(p.Catalogue.Entries(), "")
+	begins := func(prefix string) bool { // of names that an entry prices
+		return strings.HasPrefix(head, prefix) || open && head != "" && strings.HasPrefix(prefix, head)
+	}
+	entries := p.Catalogue.Entries()
+	if slices.ContainsFunc(entries, func(e pricing.Entry) bool { return slices.ContainsFunc(e.Prefixes, begins) }) {
+		return ""
+	}
+	known := append(pricing.ModelNames(entries, ""), wire.DefaultModeration)
 	for _, provider := range p.Providers.All() {
 		known = append(known, provider.Names()...)
 	}
@@ -108,6 +115,16 @@ func (p *Policy) Unmatched(pattern string) string {
 	}
 	near := settings.DidYouMean(strings.Trim(pattern, "*"), known)
 	return wrong + cmp.Or(near, "; if the name is right, add its price under prices first")
+}
+
+// Priced reports whether calls of a target's model have a price, or are moderations, which are free without one.
+func (p *Policy) Priced(t providers.Target) bool {
+	ep := wire.ChatCompletions
+	if strings.Contains(t.Model, "moderation") {
+		ep = wire.Moderations
+	}
+	_, _, err := p.priceOf(ep, t, time.Now())
+	return err == nil
 }
 
 // pooled reports whether a pattern is one of a pool's, or narrower.

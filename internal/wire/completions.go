@@ -28,11 +28,14 @@ var completionsFields = newFields(map[string]reader{
 // Moderations is the endpoint that judges texts and images.
 const Moderations Endpoint = "moderations"
 
+// DefaultModeration is the model of moderations that name none.
+const DefaultModeration = "omni-moderation-latest"
+
 var _ = endpoint(Moderations, Traits{
 	Path: "/moderations", Free: true, Priceable: true, Batched: true, fields: moderationsFields,
 	content:  []string{"results"},
 	complete: needs("input"),
-	defaults: func(r *Request) bool { r.Model = "omni-moderation-latest"; return true },
+	defaults: func(r *Request) bool { r.Model = DefaultModeration; return true },
 })
 
 var moderationsFields = newFields(map[string]reader{

@@ -46,7 +46,7 @@ const (
 func list() []check {
 	return []check{
 		{"size of the file", "config", needFile, contents},
-		{"variables that are not set", "config", needFile, unsetVariables},
+		{"variables that are not set", "config", needFile, secretsOfCalls},
 		{"unencrypted credentials", "security", needFile, clearCredentials},
 		{"secrets that all users can read", "security", needFile, literals},
 		{"admin listener open to every network", "security", needFile, adminListener},

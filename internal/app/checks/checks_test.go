@@ -81,7 +81,7 @@ func read(t *testing.T, text string) *examination {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, policy, err := app.Check(path, config.Load)
+	cfg, policy, err := app.Check(path, config.LoadOperator)
 	if err != nil {
 		t.Fatalf("%s\n%v", text, err)
 	}

@@ -3,10 +3,10 @@ package checks
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +16,7 @@ import (
 	"github.com/llmguard/llmguard/internal/diagnose"
 	"github.com/llmguard/llmguard/internal/figures"
 	"github.com/llmguard/llmguard/internal/listen"
-	"github.com/llmguard/llmguard/pricing"
+	"github.com/llmguard/llmguard/internal/tenants/settings"
 	"github.com/llmguard/llmguard/providers"
 )
 
@@ -39,11 +39,15 @@ func contents(_ context.Context, e *examination, r *diagnose.Report) {
 	}, ", "), "")
 }
 
-// unsetVariables looks for values that only processes which make calls need, and that this environment lacks.
-func unsetVariables(_ context.Context, e *examination, r *diagnose.Report) {
+// secretsOfCalls looks for values that only calls need, and that this environment lacks or has wrong.
+func secretsOfCalls(_ context.Context, e *examination, r *diagnose.Report) {
 	for _, path := range slices.Sorted(maps.Keys(e.cfg.Unset)) {
 		r.At(path, diagnose.Warning, e.cfg.Unset[path],
 			"`serve`, `worker` and `check --live` do not start without it. Commands for operators do not need it.")
+	}
+	for path, why := range e.cfg.Unusable {
+		what, fix, _ := strings.Cut(why, "; ")
+		r.At(path, diagnose.Error, what, sentence(fix))
 	}
 }
 
@@ -124,11 +128,12 @@ func patternsOf(p *config.Provider) (out []string) {
 
 // unmatched looks for models of pools, limits, keys and others that match no known model.
 func unmatched(_ context.Context, e *examination, r *diagnose.Report) {
-	e.cfg.EachList("models", func(path string, list []string) {
+	ofOrgOrKey := regexp.MustCompile(`^orgs\[\d+\]\.(users\[\d+\]\.keys\[\d+\]\.)?models$`).MatchString
+	settings.EachList(e.cfg, "models", func(path string, list []string) {
 		for i, pattern := range list {
 			what, fix, _ := strings.Cut(e.policy.Unmatched(pattern), "; ")
 			expression := strings.HasPrefix(fix, "patterns")
-			checked := !strings.Contains(pattern, "*") && !strings.Contains(path, "limits") // by models
+			checked := !strings.Contains(pattern, "*") && ofOrgOrKey(path) // by models
 			if what != "" && (expression || !checked && !strings.HasPrefix(path, "providers")) {
 				r.At(fmt.Sprintf("%s[%d]", path, i), diagnose.Warning, what, sentence(fix))
 			}
@@ -202,29 +207,31 @@ func accounts(_ context.Context, e *examination, r *diagnose.Report) {
 	}
 }
 
-// kindsOf are the kinds of providers by the ends of their hosts.
-var kindsOf = map[string]string{
-	"api.anthropic.com": "anthropic", "generativelanguage.googleapis.com": "gemini", "api.mistral.ai": "mistral",
-	".openai.azure.com": "azure", "api.openai.com": "openai",
+// kindsOf are the kinds of providers that fit the ends of hosts, the best first.
+var kindsOf = map[string][]string{
+	"api.anthropic.com": {"anthropic", "openai"}, "api.mistral.ai": {"mistral", "openai"},
+	"generativelanguage.googleapis.com": {"gemini"}, ".openai.azure.com": {"azure"}, "api.openai.com": {"openai"},
 }
 
 // wrongHosts looks for base URLs of another kind of provider, and of llmguard itself.
 func wrongHosts(_ context.Context, e *examination, r *diagnose.Report) {
+	loopback := regexp.MustCompile(`^(localhost|127\..*|::1)$`).MatchString
 	own := listen.HostName(e.cfg.Listen)
+	ours := loopback(own) || slices.Contains([]string{"", "0.0.0.0", "::"}, own)
 	for i, p := range e.cfg.Providers {
 		base, err := url.Parse(p.BaseURL)
 		if err != nil {
 			continue
 		}
 		host, at := base.Hostname(), fmt.Sprintf("providers[%d]", i)
-		if (host == own || host == "localhost") && strings.HasSuffix(e.cfg.Listen, ":"+base.Port()) {
-			r.At(at+".base_url", diagnose.Error, "is the address on which llmguard listens, so calls return to it",
+		if (host == own || ours && loopback(host)) && strings.HasSuffix(e.cfg.Listen, ":"+base.Port()) {
+			r.At(at+".base_url", diagnose.Warning, "is the address on which llmguard listens, so calls return to it",
 				"Write the provider's address, or another port in listen.")
 		}
-		for end, kind := range kindsOf {
+		for end, kinds := range kindsOf {
 			compatible := strings.Contains(base.Path, "/openai") // such as Gemini's
-			if strings.HasSuffix(host, end) && kind != p.Kind && !compatible {
-				r.At(at+".kind", diagnose.Warning, "kind "+p.Kind+" at "+host, "Set kind: "+kind+".")
+			if strings.HasSuffix(host, end) && !slices.Contains(kinds, p.Kind) && !compatible {
+				r.At(at+".kind", diagnose.Warning, "kind "+p.Kind+" at "+host, "Set kind: "+kinds[0]+".")
 			}
 		}
 	}
@@ -261,7 +268,7 @@ func downgrades(_ context.Context, e *examination, r *diagnose.Report) {
 					"Add it to the models of a pool.")
 				continue
 			}
-			if e.unpriced(target) {
+			if !e.policy.Priced(target) {
 				r.At(path, diagnose.Error, cheaper+" has no price, so no call is downgraded to it", "Add it under prices.")
 			}
 		}
@@ -277,13 +284,6 @@ func orgCalledAll(_ context.Context, e *examination, r *diagnose.Report) {
 				"Put limits for every org under defaults.limits.")
 		}
 	}
-}
-
-// unpriced reports whether calls of a model are refused because it has no price.
-func (e *examination) unpriced(t providers.Target) bool {
-	var unknown *pricing.UnknownModelError
-	_, err := e.policy.Catalogue.Lookup(t.Provider.ID, t.Model, time.Now())
-	return errors.As(err, &unknown) && e.policy.UnknownPrice == nil
 }
 
 // models checks whether the models that orgs and keys list by name are served and priced. What
@@ -308,7 +308,7 @@ func models(_ context.Context, e *examination, r *diagnose.Report) {
 			case err != nil:
 				report("models", model, at, diagnose.Warning, where+" may use "+model+", which no provider's pool serves",
 					"Add it to the models of a pool, or remove it from the list.")
-			case e.unpriced(target):
+			case !e.policy.Priced(target):
 				_, fix, _ := strings.Cut(e.policy.Unmatched(model), "; ")
 				report("prices", model, at, diagnose.Error, where+" may use "+model+", which has no price: calls are refused",
 					sentence(cmp.Or(fix, "add it under prices")))

@@ -26,6 +26,14 @@ func TestOperatorsMistakes(t *testing.T) {
 		return provider + bounded + "prices: [{model: m1, provider: p, prices: [{input: " + output + ", output: " + output + "}]}]\n"
 	}
 	at := func(account string) string { return "providers: [{id: p, " + account + "}]\n" + bounded }
+	listen := func(own, base string) string {
+		return "listen: " + own + "\nadmin: {listen: \"127.0.0.1:0\"}\n" + at(`base_url: "http://`+base+`/v1"`)
+	}
+	tuned := func(models ...string) string {
+		return provider + "orgs: [{id: acme, limits: [{name: all, amount: $5, window: 1d}], models: [\"" + strings.Join(models, `", "`) +
+			"\"]}]\nprices: [{model: ft-mini, provider: p, prefixes: [\"ft:gpt-4.1-mini:\"], prices: [{input: 1, output: 2}]}]\n"
+	}
+	const itself = "warning is the address on which llmguard listens"
 	const unused = "provider b gets no calls for orgs without their own providers: provider a"
 	for name, c := range map[string]struct {
 		text string
@@ -40,9 +48,21 @@ func TestOperatorsMistakes(t *testing.T) {
 		"a limit's models":            {org(`, {name: u, models: [gpt-4o, "claude-*"], amount: $1, window: 1h}`), nil},
 		"a user's expression":         {user(`{name: u, models: ["gpt-.*"], amount: $1, window: 1d}`), []string{`warning no known model matches "gpt-.*"`}},
 		"tpm and rpm swapped":         {at(`base_url: "https://a.example/v1", pools: [{id: p, rpm: 30000, tpm: 500}]`), []string{"warning pool p has fewer tokens"}},
-		"another kind":                {at(`base_url: "https://api.anthropic.com/v1"`), []string{"warning kind openai at api.anthropic.com"}},
+		"another kind":                {at(`base_url: "https://generativelanguage.googleapis.com/v1beta"`), []string{"warning kind openai at generativelanguage"}},
+		"Claude's as OpenAI's":        {at(`base_url: "https://api.anthropic.com/v1"`), nil},
+		"Mistral's as OpenAI's":       {at(`base_url: "https://api.mistral.ai/v1"`), nil},
 		"the compatible API":          {at(`base_url: "https://generativelanguage.googleapis.com/v1beta/openai"`), nil},
-		"its own address":             {"listen: 127.0.0.1:8899\nadmin: {listen: \"127.0.0.1:0\"}\n" + at(`base_url: "http://localhost:8899/v1"`), []string{"error is the address on which llmguard listens"}},
+		"its own address":             {listen("127.0.0.1:8899", "localhost:8899"), []string{itself}},
+		"its own name":                {listen("localhost:8899", "localhost:8899"), []string{itself}},
+		"all of its addresses":        {listen("0.0.0.0:8899", "127.0.0.1:8899"), []string{itself}},
+		"another on this machine":     {listen("192.0.2.5:8899", "localhost:8899"), []string{"warning listen: 192.0.2.5:8899 cannot be opened"}},
+		"a provider's placeholder":    {at(`base_url: "https://a.example/v1", api_key: your-key`), []string{"error is a placeholder"}},
+		"a prefix of prices":          {tuned("ft:*", "ft:gpt-4.1-mini:*", "ft:gpt-4.1-mini:acme::x", "ft:gpt-4.1-mini*"), nil},
+		"another prefix":              {tuned("ft:gpt-5*"), []string{`warning no known model matches "ft:gpt-5*"`}},
+		"the end of a name":           {tuned("*-mni"), []string{`warning no known model matches "*-mni"`}},
+		"free moderations":            {tuned("omni-moderation-latest", "text-moderation-stable", "omni-*"), nil},
+		"a plan's model typed wrong":  {provider + bounded + "defaults: {plans: [{id: free, models: [gpt-4o-mni]}]}\n", []string{`warning no known model matches "gpt-4o-mni"`}},
+		"a cap's model typed wrong":   {provider + bounded + "spend_caps: [{name: c, models: [gpt-4o-mni], amount: $5, calendar: month}]\n", []string{`warning no known model matches "gpt-4o-mni"`}},
 		"less than any call":          {org(`, {name: u, subject: user, amount: "$0.000001", window: 1h}`), []string{"warning limit u: nearly every call costs more"}},
 		"more than the org":           {org(`, {name: u, subject: user, amount: $50, window: 1d}`), []string{"warning limit u never refuses a call: limit all"}},
 		"more in a longer time":       {org(`, {name: u, subject: user, amount: $50, window: 7d}`), nil},

@@ -96,6 +96,28 @@ func IsSection(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && t.NumField() > 0 && t.Field(0).Tag.Get("yaml") != ""
 }
 
+// EachList calls fn with the path of every list of texts that has a name, such as models, in the section that v points
+// to.
+func EachList(v any, name string, fn func(path string, list []string)) {
+	eachList("", reflect.ValueOf(v).Elem(), name, fn)
+}
+
+func eachList(path string, section reflect.Value, name string, fn func(path string, list []string)) {
+	for _, f := range FieldsOf(section.Type()) {
+		v, at := section.Field(f.Index), strings.TrimPrefix(path+"."+f.Name, ".")
+		switch list, texts := v.Interface().([]string); {
+		case texts && f.Name == name:
+			fn(at, list)
+		case IsSection(f.Type):
+			eachList(at, v, name, fn)
+		case v.Kind() == reflect.Slice && IsSection(f.Type.Elem()):
+			for i := range v.Len() {
+				eachList(at+"["+strconv.Itoa(i)+"]", v.Index(i), name, fn)
+			}
+		}
+	}
+}
+
 // FlagHelp returns the help text of the field's flag, with the choices and the default.
 func (f Field) FlagHelp() string {
 	help := f.Help
