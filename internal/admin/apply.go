@@ -25,6 +25,8 @@ type application struct {
 type Plan struct {
 	Org     string       `json:"org"`
 	Changes []PlanChange `json:"changes"`
+	// Warnings are about names and patterns of models that match no known model.
+	Warnings []string `json:"warnings"`
 	// Keys are the created keys. Their secrets are returned only here.
 	Keys   []NewKey `json:"keys"`
 	Replay *Replay  `json:"replay"`
@@ -85,9 +87,12 @@ func (h *declarationHandler) apply(c *call) (any, error) {
 	if err := p.plan(n); err != nil {
 		return nil, err
 	}
-	plan := &Plan{Org: org, Changes: []PlanChange{}, Keys: []NewKey{}}
+	plan := &Plan{Org: org, Changes: []PlanChange{}, Warnings: []string{}, Keys: []NewKey{}}
 	for _, s := range p.steps {
 		plan.Changes = append(plan.Changes, s.PlanChange)
+		for _, text := range h.audit.unmatched(s.change) {
+			plan.Warnings = append(plan.Warnings, s.Kind+" "+s.ID+": models: "+text)
+		}
 	}
 	merged, err := p.merged()
 	if err != nil {

@@ -144,8 +144,10 @@ func (h *recorder) check(changes []tenants.Change) error {
 		kind == tenants.KindBrake {
 		return nil
 	}
-	if err := h.checkModels(changes); err != nil {
-		return err
+	for _, one := range changes {
+		if wrong := h.unmatched(one); len(wrong) > 0 {
+			return invalid("models", "models: %s", wrong[0])
+		}
 	}
 	org := changes[0].Ref.Org
 	next, err := h.opts.Tenants.Snapshot().With(changes...)
@@ -165,26 +167,32 @@ func (h *recorder) check(changes []tenants.Change) error {
 	return nil
 }
 
-// checkModels rejects names and patterns of models that match none, unless the record had them before.
-func (h *recorder) checkModels(changes []tenants.Change) error {
-	type record struct {
+// unmatched returns what is wrong with the names and patterns of models in a change that match none, except those that
+// its org has already.
+func (h *recorder) unmatched(one tenants.Change) (wrong []string) {
+	var record struct {
 		Models []string `json:"models"`
 	}
-	for _, one := range changes {
-		raw, err := shown(one.New)
-		if err != nil || h.opts.Policy == nil {
-			return err
-		}
-		var before, after record
-		_ = stdjson.Unmarshal([]byte(one.Old), &before) // empty for a new record
-		_ = stdjson.Unmarshal(raw, &after)              // empty for one that is deleted
-		for _, pattern := range after.Models {
-			if wrong := h.opts.Policy().Unmatched(pattern); wrong != "" && !slices.Contains(before.Models, pattern) {
-				return invalid("models", "models: %s", wrong)
-			}
+	raw, _ := shown(one.New)
+	_ = stdjson.Unmarshal(raw, &record) // empty for one that is deleted
+	for _, pattern := range record.Models {
+		text := h.opts.Policy().Unmatched(pattern)
+		if text != "" && !h.inForce(one.Ref.Org, pattern) {
+			wrong = append(wrong, text)
 		}
 	}
-	return nil
+	return wrong
+}
+
+// inForce reports whether something of an org, or of every org, is limited to a pattern of models.
+func (h *recorder) inForce(org, pattern string) (found bool) {
+	now := h.opts.Effective()
+	look := func(_ string, list []string) { found = found || slices.Contains(list, pattern) }
+	settings.EachList(&now.Defaults, "models", look)
+	if o := now.Org(org); o != nil {
+		settings.EachList(o, "models", look)
+	}
+	return found
 }
 
 func shown(v any) (stdjson.RawMessage, error) {

@@ -114,3 +114,36 @@ func TestPeppers(t *testing.T) {
 	})
 	d.as(under).expect(200, "GET", "/self", "", `{"id":"olga"}`)
 }
+
+// TestUnknownModels: a name or pattern that matches no model is refused, and a warning of a plan, unless the org has it.
+func TestUnknownModels(t *testing.T) {
+	d := deploy(t, `  - id: tuned
+    limits: [{name: day, amount: $1, window: 1d, models: ["mine:*"]}]
+    users: [{id: ann, keys: [{id: ft, hash: "`+keys.Hash(keys.Pepper{}, keys.New(keys.Live))+`", models: ["ft:*"]}]}]
+`)
+	for _, tc := range []struct{ path, models, wrong string }{
+		{"keys/ft", `["ft:*","gpt-4o"]`, ""},
+		{"keys/ft", `["ft:*","gpt-4o-mni"]`, `"gpt-4o-mni"`},
+		{"limits/day", `["mine:*","gpt-4o"]`, ""},
+		{"limits/day", `["mine:*","gtp-*"]`, `"gtp-*"`},
+		{"", `["ours:*"]`, `"ours:*"`},
+	} {
+		path, body := strings.TrimSuffix("/orgs/tuned/"+tc.path, "/"), `{"models":`+tc.models+`}`
+		if tc.wrong == "" {
+			d.expect(200, "PATCH", path, body, "")
+			continue
+		}
+		message := d.refused(400, "invalid_value", "models", "PATCH", path, body)
+		if !strings.Contains(message, "no known model matches "+tc.wrong) {
+			t.Errorf("%s %s: got %q, want what is wrong with %s", path, body, message, tc.wrong)
+		}
+	}
+	org := `{"dry_run":true,"org":{"id":"tuned","users":[{"id":"ann","keys":[{"id":"ft","models":[%s"ft:*"]}]}],` +
+		`"limits":[{"name":"day","models":[%s"mine:*"]}]}}`
+	for typed, want := range map[string]int{"": 0, `"gpt-4o-mni",`: 2} {
+		plan := d.expect(200, "POST", "/orgs/tuned/apply", fmt.Sprintf(org, typed, typed), "")
+		if warnings, _ := plan["warnings"].([]any); len(warnings) != want {
+			t.Errorf("with models %s: got the warnings %v, want %d", typed, warnings, want)
+		}
+	}
+}

@@ -153,6 +153,9 @@ func planTable(w io.Writer, plans []admin.Plan) error {
 	}
 	fmt.Fprintf(w, "\n%s\n", plural(changes, "change"))
 	for _, p := range plans {
+		for _, text := range p.Warnings {
+			fmt.Fprintf(w, "warning: org %s: %s\n", p.Org, escape.Text(text))
+		}
 		if err := replayTable(w, p.Org, p.Replay); err != nil {
 			return err
 		}
