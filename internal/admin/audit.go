@@ -173,7 +173,7 @@ func (h *recorder) unmatched(one tenants.Change) (wrong []string) {
 	var record struct {
 		Models []string `json:"models"`
 	}
-	raw, _ := shown(one.New)
+	raw, _ := shown(one.New)            // an error shows when the change is recorded
 	_ = stdjson.Unmarshal(raw, &record) // empty for one that is deleted
 	for _, pattern := range record.Models {
 		text := h.opts.Policy().Unmatched(pattern)

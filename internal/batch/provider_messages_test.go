@@ -206,66 +206,52 @@ func TestMessagesDoubt(t *testing.T) {
 	}
 }
 
-// TestMessagesOtherParts: after a creation that failed, a part does not wait for another part of the same size.
-func TestMessagesOtherParts(t *testing.T) {
+// TestMessagesCreatedAgain: after a creation that failed, a part does not wait for another batch of the same size, of
+// the same upload or of another client.
+func TestMessagesCreatedAgain(t *testing.T) {
 	t.Parallel()
-	r := newHandover(t, purse)
-	o := r.handover()
-	o.PartLines = 10
-	var creations atomic.Int64
-	release := make(chan struct{})
-	end := sync.OnceFunc(func() { close(release) })
-	defer end()
-	r.fake.Script(func(q *fakeprovider.Request) fakeprovider.Behaviour {
-		switch {
-		case q.Path == "/v1/messages" && creations.Load() < 3:
-			redistest.Came(t, release)
-		case q.Path == anthropicForm.creation && q.Method == http.MethodPost && creations.Add(1) == 2:
-			return fakeprovider.Behaviour{Status: http.StatusBadGateway}
-		}
-		return fakeprovider.Behaviour{}
-	})
-	r.runner(o)
-	b := r.create(r.upload(anthropicForm.lines(20)), wire.Messages)
-	redistest.Eventually(t, "the second part was created again", func() bool { return creations.Load() == 3 })
-	if first := r.fake.Batches()[0]; first.Status != "in_progress" {
-		t.Errorf("the first part is %s", first.Status)
-	}
-	end()
-	if output, _ := r.results(r.ended(b.ID)); len(output) != 20 {
-		t.Errorf("%d results", len(output))
-	}
-}
-
-// TestMessagesOverloaded: after a creation that an overloaded provider refused, a part does not wait for another
-// client's batch of the same size.
-func TestMessagesOverloaded(t *testing.T) {
-	t.Parallel()
-	r := newHandover(t, purse)
-	var creations atomic.Int64
-	release := make(chan struct{})
-	end := sync.OnceFunc(func() { close(release) })
-	defer end()
-	r.fake.Script(func(q *fakeprovider.Request) fakeprovider.Behaviour {
-		switch {
-		case q.Path == "/v1/messages" && creations.Load() < 2:
-			redistest.Came(t, release)
-		case strings.Contains(string(q.Body), "of another client"):
-		case q.Path == anthropicForm.creation && q.Method == http.MethodPost && creations.Add(1) == 1:
-			return fakeprovider.Behaviour{Status: wire.StatusOverloaded}
-		}
-		return fakeprovider.Behaviour{}
-	})
-	r.elsewhere(10)
-	r.runner(r.handover())
-	b := r.create(r.upload(anthropicForm.lines(10)), wire.Messages)
-	redistest.Eventually(t, "the part was created again", func() bool { return creations.Load() == 2 })
-	if other := r.fake.Batches()[0]; other.Status != "in_progress" {
-		t.Errorf("the other client's batch is %s", other.Status)
-	}
-	end()
-	if output, _ := r.results(r.ended(b.ID)); len(output) != 10 {
-		t.Errorf("%d results", len(output))
+	for name, c := range map[string]struct {
+		failed    int64 // which creation fails
+		status    int
+		elsewhere bool // another client has a batch
+	}{
+		"another part":           {failed: 2, status: http.StatusBadGateway},
+		"another client's batch": {failed: 1, status: wire.StatusOverloaded, elsewhere: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newHandover(t, purse)
+			lines := int(10 * c.failed)
+			o := r.handover()
+			o.PartLines = 10
+			var creations atomic.Int64
+			release := make(chan struct{})
+			end := sync.OnceFunc(func() { close(release) })
+			defer end()
+			r.fake.Script(func(q *fakeprovider.Request) fakeprovider.Behaviour {
+				switch {
+				case q.Path == "/v1/messages" && creations.Load() <= c.failed:
+					redistest.Came(t, release)
+				case strings.Contains(string(q.Body), "of another client"):
+				case q.Path == anthropicForm.creation && q.Method == http.MethodPost && creations.Add(1) == c.failed:
+					return fakeprovider.Behaviour{Status: c.status}
+				}
+				return fakeprovider.Behaviour{}
+			})
+			if c.elsewhere {
+				r.elsewhere(10)
+			}
+			r.runner(o)
+			b := r.create(r.upload(anthropicForm.lines(lines)), wire.Messages)
+			redistest.Eventually(t, "the part was created again", func() bool { return creations.Load() == c.failed+1 })
+			if other := r.fake.Batches()[0]; other.Status != "in_progress" {
+				t.Errorf("the other batch is %s", other.Status)
+			}
+			end()
+			if output, _ := r.results(r.ended(b.ID)); len(output) != lines {
+				t.Errorf("%d results", len(output))
+			}
+		})
 	}
 }
 
